@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// examples/common/progress.hpp - a progress bar on a terminal, nothing anywhere else
+#pragma once
+
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+namespace example {
+
+/// Shows how far one epoch and the whole training are. The bar lives on the last line of the terminal; `clear` takes it
+/// away so that a line can be printed in its place. It redraws at most ten times a second.
+class progress_bar {
+ public:
+  using clock = std::chrono::steady_clock;
+
+  explicit progress_bar(std::size_t total_steps) : total_(total_steps), start_(clock::now()) {
+    const char* const terminal = std::getenv("TERM");
+    shown_ = isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  }
+  progress_bar(const progress_bar&) = delete;
+  progress_bar& operator=(const progress_bar&) = delete;
+  ~progress_bar() { clear(); }
+
+  /// `label` stands left of the bar; `done` of `of` steps of this epoch and `total_done` of all steps have been made.
+  void draw(const std::string& label, std::size_t done, std::size_t of, std::size_t total_done) {
+    const auto now = clock::now();
+    if (!shown_ || (drawn_ && now - last_ < std::chrono::milliseconds(100))) {
+      return;
+    }
+    drawn_ = true;
+    last_ = now;
+    const double seconds = std::chrono::duration<double>(now - start_).count();
+    std::string tail = " " + std::to_string(done) + "/" + std::to_string(of);
+    if (total_done > 0) {
+      const double left =
+          seconds / static_cast<double>(total_done) * static_cast<double>(total_ - std::min(total_, total_done));
+      tail += ", " + std::to_string(static_cast<long>(left + 0.5)) + " s left";
+    }
+    const std::size_t columns = width();
+    const std::size_t taken = label.size() + tail.size() + 4;
+    const std::size_t cells = columns > taken ? std::min<std::size_t>(columns - taken, 40) : 0;
+    const std::size_t full = of == 0 ? 0 : std::min(cells, cells * done / of);
+    const std::string line = label + " [" + std::string(full, '#') + std::string(cells - full, '.') + "]" + tail;
+    std::fputs(("\r" + line.substr(0, columns - 1) + "\x1b[K").c_str(), stdout);
+    static_cast<void>(std::fflush(stdout));
+  }
+
+  void clear() noexcept {
+    if (drawn_) {
+      std::fputs("\r\x1b[K", stdout);
+      static_cast<void>(std::fflush(stdout));
+      drawn_ = false;
+    }
+  }
+
+ private:
+  [[nodiscard]] static std::size_t width() noexcept {
+    winsize size{};
+    const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    return known ? size.ws_col : 80;
+  }
+
+  std::size_t total_;
+  clock::time_point start_;
+  clock::time_point last_{};
+  bool shown_ = false;
+  bool drawn_ = false;
+};
+
+}  // namespace example

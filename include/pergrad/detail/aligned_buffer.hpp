@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never grows
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace pergrad::inline v0_1::detail {
+
+/// Asks for memory that nobody fills: pages that are never written then cost nothing.
+struct uninitialised_t {};
+inline constexpr uninitialised_t uninitialised{};
+
+template <class Scalar>
+class aligned_buffer {
+ public:
+  aligned_buffer() = default;
+  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
+  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+    std::uninitialized_fill_n(data_.get(), count, Scalar{});
+  }
+  /// The same without the zeros.
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+    if (count == 0) return;
+    void* memory = nullptr;
+    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
+      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
+    }
+    if (memory == nullptr) {
+      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
+                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
+    }
+    data_.reset(static_cast<Scalar*>(memory));
+  }
+
+  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
+  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct release {
+    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
+  };
+  std::unique_ptr<Scalar, release> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail

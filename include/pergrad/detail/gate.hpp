@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
+//
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the network, as
+// a type that swallows whatever is done with it, so that the compiler has one error to print and nothing more to say.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/graph.hpp>
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/shape.hpp>
+#include <span>
+
+namespace pergrad::inline v0_1 {
+
+template <class Scalar, shape Input, class... Layers>
+class static_network;
+
+namespace detail {
+
+template <class Layer>
+concept has_check = requires(shape in) {
+  { Layer::check(in) } -> std::convertible_to<mistake>;
+};
+
+/// Does one operand lie inside the `size` values it is taken from?
+[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
+                                    std::size_t size) noexcept {
+  return positions > 0 && count > 0 &&
+         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake check_factors(shape in) {
+  const std::size_t saved = [&]() -> std::size_t {
+    if constexpr (has_saved_count<Layer>) {
+      return Layer::saved_count(in);
+    } else {
+      return 0;
+    }
+  }();
+  const auto size_of = [&](source from) -> std::size_t {
+    if (from == source::activation) return in.size();
+    return from == source::saved ? saved : Layer::output_shape(in).size();
+  };
+  std::size_t covered = 0;
+  for (const factor& each : Layer::factors(in)) {
+    covered += each.size();
+    const std::size_t other_count = each.outer ? each.columns : each.rows;
+    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
+                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool delta_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
+  }
+  return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// What is wrong with a layer on this input, before anything else of it is used.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if constexpr (is_mixing<Layer>) {
+    return mistake::mixes_samples;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
+  } else if constexpr (has_check<Layer>) {
+    return Layer::check(in);
+  } else if constexpr (is_reshape<Layer>) {
+    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
+  } else if constexpr (has_value<Layer>) {
+    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (!has_output_shape<Layer>) {
+    return mistake::no_output_shape;
+  } else if constexpr (!has_parameter_count<Layer>) {
+    return mistake::no_parameter_count;
+  } else if constexpr (!has_general_forward<Layer>) {
+    return mistake::no_forward;
+  } else if constexpr (!has_general_backward<Layer>) {
+    return mistake::no_backward;
+  } else {
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
+    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in);
+    } else {
+      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
+template <shape Input, class List, class... Layers>
+struct unfolded;
+template <shape Input, class... Nodes, class... Layers>
+struct unfolded<Input, node_list<Nodes...>, Layers...> {
+  static constexpr std::size_t size = sizeof...(Nodes);
+  using table = type_table<typename Nodes::layer_type...>;
+  template <std::size_t Index>
+  using layer_at = type_at<Index, table>;
+
+  struct findings {
+    std::array<shape, size + 1> shapes{};
+    std::array<std::size_t, size + 1> parameter_counts{};
+    std::array<std::size_t, size + 1> parameter_offsets{};
+    std::array<std::size_t, size + 1> inputs{};   // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
+    std::size_t first_mistake = size;
+    mistake what = mistake::none;
+  };
+  static constexpr findings find() {
+    using diagnose_function = mistake (*)(shape, shape);
+    using shape_function = shape (*)(shape);
+    using count_function = std::size_t (*)(shape);
+    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
+    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    findings result;
+    result.shapes[0] = Input;
+    for (std::size_t i = 0; i < size; ++i) {
+      result.inputs[i] = i + 1 - back[i];
+      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      const shape in = result.shapes[result.inputs[i]];
+      result.what = diagnoses[i](in, result.shapes[result.inputs2[i]]);
+      if (result.what != mistake::none) {
+        result.first_mistake = i;
+        return result;
+      }
+      result.shapes[i + 1] = outputs[i](in);
+      result.parameter_counts[i] = counts[i](in);
+      result.parameter_offsets[i + 1] = result.parameter_offsets[i] + result.parameter_counts[i];
+    }
+    return result;
+  }
+  static constexpr findings found = find();
+
+  /// Index in the user's list of the entry that node `node_index` comes from.
+  static constexpr std::size_t entry_of(std::size_t node_index) {
+    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
+    std::size_t end = 0;
+    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
+      end += sizes[entry];
+      if (node_index < end) return entry;
+    }
+    return sizeof...(Layers);
+  }
+
+  static constexpr const auto& shapes = found.shapes;
+  static constexpr const auto& parameter_counts = found.parameter_counts;
+  static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& inputs = found.inputs;
+  static constexpr const auto& inputs2 = found.inputs2;
+};
+
+template <shape Input, class... Layers>
+using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
+
+}  // namespace detail
+
+namespace error {
+
+/// Stands in for anything made from a network that was explained to be wrong; every use of it is allowed and means nothing.
+struct explained {
+  template <class... Any>
+  constexpr explicit(false) explained(Any&&...) noexcept {}
+  template <class Any>
+  constexpr explained& operator=(Any&&) noexcept {
+    return *this;
+  }
+};
+
+/// Stands in for a network that was explained to be wrong.
+template <class Explanation>
+struct wrong_network : explained {
+  using explained::explained;
+  using scalar = float;
+  using tape = explained;
+  static constexpr std::size_t parameter_count = sizeof(Explanation);
+};
+
+}  // namespace error
+
+namespace detail {
+
+template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
+constexpr auto explain() {
+  using namespace error;
+  // clang-format off
+  if constexpr (What == mistake::no_output_shape) return no_output_shape<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_parameter_count) return no_parameter_count<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_forward) return no_forward<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_backward) return no_backward<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_factors) return no_factors<Where, Layer, Given>{};
+  else if constexpr (What == mistake::factor_outside_tape) return factor_reads_outside_the_tape<Where, Layer, Given>{};
+  else if constexpr (What == mistake::mixes_samples) return mixes_samples<Where, Layer, Given>{};
+  else if constexpr (What == mistake::needs_an_image) return needs_an_image<Where, Layer, Given>{};
+  else if constexpr (What == mistake::needs_features) return needs_features<Where, Layer, Given>{};
+  else if constexpr (What == mistake::kernel_too_large) return kernel_larger_than_padded_input<Where, Layer, Given>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return groups_do_not_divide_channels<Where, Layer, Given>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return padding_larger_than_half_the_window<Where, Layer, Given>{};
+  else if constexpr (What == mistake::zero_is_no_size) return zero_is_no_size<Where, Layer, Given>{};
+  else if constexpr (What == mistake::option_not_offered) return option_not_offered<Where, Layer, Given>{};
+  else if constexpr (What == mistake::rejects_input) return layer_rejects_its_input<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_output) return layer_gives_no_output<Where, Layer, Given>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return element_function_changes_shape<Where, Layer, Given>{};
+  else if constexpr (What == mistake::branches_differ) {
+    return residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>{};
+  } else {
+    using layer = typename Structure::template layer_at<Index>;
+    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
+    constexpr std::size_t covered = [](shape given) {
+      std::size_t sum = 0;
+      for (const factor& each : layer::factors(given)) sum += each.size();
+      return sum;
+    }(in);
+    return factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>{};
+  }
+  // clang-format on
+}
+
+template <class Scalar, shape Input, class... Layers>
+struct gate {
+  static constexpr auto choose() {
+    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
+      return std::type_identity<error::wrong_network<error::empty_network<std::integral_constant<std::size_t, 0>>>>{};
+    } else if constexpr (Input.size() == 0) {
+      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>>>{};
+    } else {
+      using found = structure<Input, Layers...>;
+      if constexpr (found::found.what != mistake::none) {
+        constexpr std::size_t index = found::found.first_mistake;
+        using explanation =
+            decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                             error::layer_type<typename found::template layer_at<index>>,
+                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>());
+        return std::type_identity<error::wrong_network<explanation>>{};
+      } else {
+        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
+      }
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1

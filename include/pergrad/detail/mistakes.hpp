@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/detail/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
+#pragma once
+
+namespace pergrad::inline v0_1::detail {
+
+enum class mistake {
+  none,
+  no_output_shape,
+  no_parameter_count,
+  no_forward,
+  no_backward,
+  no_factors,
+  factors_do_not_cover,
+  factor_outside_tape,
+  mixes_samples,
+  needs_an_image,
+  needs_features,
+  kernel_too_large,
+  groups_do_not_divide,
+  pool_padding_too_large,
+  zero_is_no_size,
+  option_not_offered,
+  rejects_input,
+  no_output,
+  branches_differ,
+  element_function_changes_shape
+};
+
+}  // namespace pergrad::inline v0_1::detail

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/errors.hpp - every compile-time message of the library, in one room
+//
+// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (network.hpp) makes sure
+// that only the first mistake of a network is explained, so that the compiler prints one error and not its consequences.
+#pragma once
+
+#include <cstddef>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::error {
+
+/// Position of a layer in its network's list, counted from 0; a nested layer has the index of the outermost one.
+template <std::size_t Index>
+struct at_layer {};
+/// The layer that is wrong.
+template <class Layer>
+struct layer_type {};
+/// The shape that the layer gets.
+template <shape Given>
+struct gets {};
+/// A number of parameters.
+template <std::size_t Count>
+struct count {};
+
+template <class...>
+inline constexpr bool never = false;
+
+// clang-format off
+template <class Where, class Layer, class Given> struct no_output_shape {
+  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_parameter_count {
+  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_forward {
+  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_backward {
+  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_factors {
+  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
+  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
+  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct mixes_samples {
+  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
+};
+template <class Where, class Layer, class Given> struct needs_an_image {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_features {
+  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
+  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
+  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
+  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct zero_is_no_size {
+  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct option_not_offered {
+  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct layer_rejects_its_input {
+  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct layer_gives_no_output {
+  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
+};
+template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
+  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct element_function_changes_shape {
+  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+};
+template <class Network> struct empty_network {
+  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
+};
+template <class Input> struct not_a_shape {
+  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
+};
+template <class Loss, class Output> struct loss_rejects_the_networks_output {
+  static_assert(never<Loss>, "this loss does not fit the network's output shape; see docs/networks.md");
+};
+template <class Tape> struct temporary_tape {
+  static_assert(never<Tape>, "per-sample gradients are lazy and read the tape later: name it first (net::tape tape{exec, pergrad::max_batch{256}};) and pass the name; see docs/expressions.md");
+};
+template <class What> struct temporary_operand {
+  static_assert(never<What>, "per-sample gradients are lazy and read the network and the batch later: give them a name and pass the name; see docs/expressions.md");
+};
+template <class Sum> struct noise_on_an_unclipped_sum {
+  static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, l2_clip_norm{C})) + gaussian_noise(...); see docs/privacy.md");
+};
+template <class Gradient> struct private_step_needs_a_noised_sum {
+  static_assert(never<Gradient>, "a private optimizer takes only a noised gradient: evaluate sum(clip(g, C)) + gaussian_noise(...) into a private_gradient; see docs/privacy.md");
+};
+template <class Expression> struct release_needs_noise {
+  static_assert(never<Expression>, "only a clipped and noised sum may be released by evaluate_into; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
+};
+template <class Expression> struct has_no_meaning {
+  static_assert(never<Expression>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
+};
+template <class Method, class Where, class Positions> struct product_method_needs_one_position {
+  static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");
+};
+// clang-format on
+
+}  // namespace pergrad::inline v0_1::error

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/gradients/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+//
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is scaled by
+// it and by nothing else.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <pergrad/gradients/leaf.hpp>
+#include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[nodiscard]] inline norm_bound bound_of(const on_host::norm_part& part) noexcept {
+  return {part.squared, part.error, part.slack};
+}
+
+/// w = min(1, C / ‖g‖)
+struct flat_clip {
+  static constexpr bool per_layer = false;
+  double bound;
+  [[nodiscard]] double sensitivity() const noexcept { return bound; }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound);
+  }
+};
+
+/// w = C / (‖g‖ + stability)
+struct flat_normalise {
+  static constexpr bool per_layer = false;
+  double bound;
+  double stability;
+  [[nodiscard]] double sensitivity() const noexcept { return bound; }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability);
+  }
+};
+
+/// w_l = min(1, C_l / ‖g_l‖) for every layer with parameters; the whole sample is left out if any layer is not finite.
+template <std::size_t Layers>
+struct layer_clip {
+  static constexpr bool per_layer = true;
+  std::array<double, Layers> bounds;
+  /// sqrt(sum C_l²), rounded up.
+  [[nodiscard]] double sensitivity() const noexcept {
+    double sum = 0;
+    for (const double bound : bounds) sum += bound * bound;
+    return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
+  }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    const bool finite = std::isfinite(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    for (std::size_t layer = 0; layer < Layers; ++layer) {
+      weights[layer] = finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
+                              : Scalar{0};
+    }
+  }
+};
+
+template <class Network>
+inline constexpr std::size_t layer_groups = on_host::program<Network>::table.layer_groups;
+
+}  // namespace detail
+
+/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite counts as 0.
+template <class Leaf, class Rule>
+class clipped_gradients {
+ public:
+  using leaf_type = Leaf;
+  using rule_type = Rule;
+  using scalar = typename Leaf::scalar;
+
+  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] const Rule& rule() const noexcept { return rule_; }
+  [[nodiscard]] std::size_t size() const noexcept { return leaf_.size(); }
+  /// The most that adding or removing one sample can move the sum, in L2.
+  [[nodiscard]] double sensitivity() const noexcept { return rule_.sensitivity(); }
+
+  /// One clipped gradient, lazily. Throws std::out_of_range.
+  [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
+
+  /// Fills in the weights part of a request; the rule must live until the evaluation is over.
+  void weigh_into(on_host::sum_request<scalar>& request) const noexcept {
+    request.unit = false;
+    request.per_layer = Rule::per_layer;
+    request.weigher = &rule_;
+    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, scalar* weights) {
+      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, weights);
+    };
+  }
+
+ private:
+  Leaf leaf_;
+  Rule rule_;
+};
+
+/// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
+template <class Network, class Loss>
+[[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
+  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
+}
+
+/// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
+/// Throws std::invalid_argument for another number of bounds.
+template <class Network, class Loss>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                                  std::span<const l2_clip_norm> bounds) {
+  constexpr std::size_t layers = detail::layer_groups<Network>;
+  if (bounds.size() != layers) {
+    throw std::invalid_argument("pergrad: clip_per_layer: " + std::to_string(bounds.size()) + " bounds for " +
+                                std::to_string(layers) + " layers with parameters");
+  }
+  detail::layer_clip<layers> rule{};
+  for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
+  return clipped_gradients{gradients, rule};
+}
+/// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
+template <class Network, class Loss>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
+  constexpr std::size_t layers = detail::layer_groups<Network>;
+  detail::layer_clip<layers> rule{};
+  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  return clipped_gradients{gradients, rule};
+}
+
+/// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
+/// Throws std::invalid_argument unless stability is positive and finite.
+template <class Network, class Loss>
+[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound = l2_clip_norm{1.0},
+                             double stability = 0.01) {
+  if (!(stability > 0) || !std::isfinite(stability)) {
+    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " + std::to_string(stability));
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+}  // namespace pergrad::inline v0_1

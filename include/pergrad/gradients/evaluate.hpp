@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/gradients/evaluate.hpp - the verbs: they alone compute, and they name the executor
+//
+//   evaluate_into(exec, update, sum(clip(g, C)) + gaussian_noise(sigma, rng))              a release
+//   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
+//   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
+// However many results one call asks for, it runs one forward and one backward pass.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <pergrad/errors.hpp>
+#include <pergrad/gradients/noise.hpp>
+#include <pergrad/gradients/scalars.hpp>
+#include <pergrad/gradients/sums.hpp>
+#include <pergrad/host/executor.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Type>
+concept gradient_expression = requires(const Type& expression) {
+  typename Type::value_type;
+  expression.leaf();
+};
+template <class Type>
+concept evaluable = gradient_expression<Type> || per_sample_scalar<Type>;
+
+template <class Expression>
+[[nodiscard]] auto leaf_of_expression(const Expression& expression) {
+  if constexpr (per_sample_scalar<Expression>) {
+    return leaf_of(expression);
+  } else {
+    return expression.leaf();
+  }
+}
+
+template <class Expression>
+struct value_type_of {
+  using type = double;
+};
+template <gradient_expression Expression>
+struct value_type_of<Expression> {
+  using type = typename Expression::value_type;
+};
+
+template <class Expression>
+[[nodiscard]] std::size_t value_count_of(const Expression& expression) {
+  const auto leaf = leaf_of_expression(expression);
+  if constexpr (per_sample_scalar<Expression>) {
+    return leaf.size();
+  } else {
+    return expression.value_count(leaf);
+  }
+}
+
+/// One expression and where its result goes.
+template <class Expression>
+class assignment {
+ public:
+  using value_type = typename value_type_of<Expression>::type;
+
+  assignment(std::span<value_type> out, Expression expression, bool accumulate)
+      : out_{out}, expression_{expression}, accumulate_{accumulate} {
+    if (out.size() != value_count_of(expression_)) {
+      throw std::invalid_argument("pergrad: a result of " + std::to_string(value_count_of(expression_)) +
+                                  " values does not fit a destination of " + std::to_string(out.size()));
+    }
+  }
+  [[nodiscard]] auto leaf() const { return leaf_of_expression(expression_); }
+  [[nodiscard]] static constexpr bool whole_batch() {
+    if constexpr (requires { Expression::whole_batch; }) {
+      return Expression::whole_batch;
+    } else {
+      return true;
+    }
+  }
+
+  template <class Scalar>
+  void attach(on_host::run_request<Scalar>& request) {
+    if constexpr (per_sample_scalar<Expression>) {
+      request.backward = request.backward || Expression::needs.backward;
+      request.norms = request.norms || Expression::needs.norms;
+      if (const Scalar* direction = direction_of<Scalar>(expression_); direction != nullptr) {
+        if (request.direction != nullptr && request.direction != direction) {
+          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
+        }
+        request.direction = direction;
+      }
+      new_observer(request) = {this, [](void* self, const on_host::sample_facts<Scalar>& facts) {
+                                 auto* mine = static_cast<assignment*>(self);
+                                 const double value = mine->expression_.at(facts);
+                                 double& to = mine->out_[facts.sample];
+                                 to = mine->accumulate_ ? to + value : value;
+                               }};
+    } else {
+      expression_.attach(request, out_, accumulate_);
+    }
+  }
+  void finish(const host& executor) {
+    if constexpr (requires { expression_.finish(executor, out_); }) expression_.finish(executor, out_);
+  }
+
+ private:
+  std::span<value_type> out_;
+  Expression expression_;
+  bool accumulate_;
+};
+
+/// Runs several assignments over the same gradients in one pass.
+template <class First, class... Rest>
+void evaluate_together(const host& executor, First& first, Rest&... rest) {
+  const auto leaf = first.leaf();
+  if ((!leaf.same_as(rest.leaf()) || ...)) {
+    throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+  }
+  if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
+    throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+  }
+  on_host::run_request<typename decltype(leaf)::scalar> request;
+  request.count = leaf.size();
+  first.attach(request);
+  (rest.attach(request), ...);
+  leaf.run(executor, request);
+  first.finish(executor);
+  (rest.finish(executor), ...);
+}
+
+template <class Expression>
+inline constexpr bool is_noised = false;
+template <class Sum, class Generator>
+inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
+
+template <class Destination, class Expression>
+[[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
+  using value_type = typename value_type_of<Expression>::type;
+  if constexpr (requires { gradient_access::values(destination); }) {
+    return gradient_access::values(destination);
+  } else if constexpr (requires { destination.values(); }) {
+    return destination.values();
+  } else {
+    static_cast<void>(expression);
+    return std::span<value_type>{destination};
+  }
+}
+
+template <class Destination>
+struct is_private_gradient : std::false_type {};
+template <class Network>
+struct is_private_gradient<private_gradient<Network>> : std::true_type {};
+template <class Destination>
+struct is_bounded_total : std::false_type {};
+template <class Network>
+struct is_bounded_total<bounded_total<Network>> : std::true_type {};
+
+}  // namespace detail
+
+/// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right size, an
+/// `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
+template <class Destination, class Expression>
+[[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
+  using plain = std::remove_cvref_t<Destination>;
+  if constexpr (std::is_same_v<Expression, error::explained>) {
+    return error::explained{};
+  } else if constexpr (!detail::evaluable<Expression>) {
+    static_cast<void>(error::has_no_meaning<Expression>{});
+    return error::explained{};
+  } else if constexpr (detail::is_private_gradient<plain>::value && !detail::is_noised<Expression>) {
+    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
+    return error::explained{};
+  } else if constexpr (detail::is_bounded_total<plain>::value) {
+    destination.clear();
+    gradient_access::admit(destination, expression.sensitivity());
+    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
+  } else {
+    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
+  }
+}
+/// `destination += expression`: sums over chunks of a batch.
+template <class Destination, class Expression>
+[[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
+  if constexpr (std::is_same_v<Expression, error::explained>) {
+    return error::explained{};
+  } else if constexpr (!detail::evaluable<Expression>) {
+    static_cast<void>(error::has_no_meaning<Expression>{});
+    return error::explained{};
+  } else {
+    if constexpr (detail::is_bounded_total<std::remove_cvref_t<Destination>>::value) {
+      gradient_access::admit(destination, expression.sensitivity());
+    }
+    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, true};
+  }
+}
+
+/// Evaluates a noised sum into a private gradient: the one thing that may be released.
+/// Draws the noise once, also for an empty batch. Throws what the batch, the tape and the generator throw.
+template <class Network, class Expression>
+void evaluate_into(const host& executor, private_gradient<Network>& update, const Expression& expression) {
+  if constexpr (detail::is_noised<Expression>) {
+    auto only = assign(update, expression);
+    detail::evaluate_together(executor, only);
+  } else if constexpr (!std::is_same_v<Expression, error::explained>) {
+    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
+  }
+}
+/// The same for a total of chunks.
+template <class Network, class Generator>
+void evaluate_into(const host& executor, private_gradient<Network>& update, const noised_total<Network, Generator>& noised) {
+  const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
+  const std::span<typename Network::scalar> out = gradient_access::values(update);
+  const auto from = gradient_access::values(noised.total.total());
+  std::copy(from.begin(), from.end(), out.begin());
+  const std::uint64_t step = noised.noise.generator->next_step();
+  executor.parallel((out.size() + 8191) / 8192, [&](std::size_t task, std::size_t) {
+    const std::size_t first = task * 8192;
+    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first, deviation,
+                                           out.subspan(first, std::min<std::size_t>(8192, out.size() - first)));
+  });
+}
+/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
+template <class Leaf, class Rule>
+void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>> chunk) {
+  detail::evaluate_together(executor, chunk);
+}
+/// Everything else is not a release.
+template <class Destination, class Expression>
+void evaluate_into(const host& /*executor*/, Destination& /*destination*/, const Expression& /*expression*/) {
+  if constexpr (!std::is_same_v<Expression, error::explained> && !std::is_same_v<Destination, error::explained>) {
+    static_cast<void>(error::release_needs_noise<Expression>{});
+  }
+}
+
+/// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
+namespace unprotected {
+
+/// Evaluates one expression into a destination of the right size.
+template <class Destination, class Expression>
+requires detail::evaluable<Expression>
+void evaluate_into(const host& executor, Destination&& destination, const Expression& expression) {
+  auto only = pergrad::assign(destination, expression);
+  if constexpr (!std::is_same_v<decltype(only), error::explained>) pergrad::detail::evaluate_together(executor, only);
+}
+/// Evaluates several results over the same gradients in one pass.
+template <class... Expressions>
+void evaluate_into(const host& executor, detail::assignment<Expressions>... assignments) {
+  pergrad::detail::evaluate_together(executor, assignments...);
+}
+/// Evaluates and returns the values. Allocates them.
+template <class Expression>
+[[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
+  if constexpr (std::is_same_v<Expression, error::explained>) {
+    return std::vector<double>{};
+  } else if constexpr (!pergrad::detail::evaluable<Expression>) {
+    static_cast<void>(error::has_no_meaning<Expression>{});
+    return std::vector<double>{};
+  } else {
+    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(pergrad::detail::value_count_of(expression));
+    unprotected::evaluate_into(executor, result, expression);
+    return result;
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
+//
+// Every parameter block's gradient for sample b is one of
+//     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
+//     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
+// so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are derived.
+// An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output gradient its delta.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Where a factor's values lie, for one sample.
+enum class source {
+  activation,  ///< the layer's input x
+  output,      ///< the layer's output y
+  backprop,    ///< the gradient of the loss with respect to the layer's output
+  saved,       ///< values that the layer's own forward or backward wrote to its saved area
+  ones         ///< the constant 1 (elementwise factors only)
+};
+
+/// One factor: values at `offset + t * position_stride + i * stride` of a source, for position t and element i.
+struct operand {
+  source from = source::ones;
+  std::size_t offset = 0;
+  std::size_t position_stride = 0;
+  std::size_t stride = 1;
+};
+
+/// One parameter block's gradient. Make it with `outer_sum` or `elementwise_sum`.
+struct factor {
+  bool outer = false;
+  std::size_t positions = 1;  ///< T
+  std::size_t rows = 0;       ///< width of delta; for an elementwise sum the block's size
+  std::size_t columns = 1;    ///< width of x; 1 for an elementwise sum
+  operand delta;
+  operand other;  ///< x of an outer product, u of an elementwise product
+
+  /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
+};
+
+/// `G = sum_t delta_t (x) x_t`, a block of `rows * columns` parameters.
+[[nodiscard]] constexpr factor outer_sum(std::size_t positions, std::size_t rows, operand delta, std::size_t columns,
+                                         operand x) noexcept {
+  return {true, positions, rows, columns, delta, x};
+}
+/// `g = sum_t delta_t (.) u_t`, a block of `count` parameters. With `u` left out, u = 1: a bias.
+[[nodiscard]] constexpr factor elementwise_sum(std::size_t positions, std::size_t count, operand delta,
+                                               operand u = {}) noexcept {
+  return {false, positions, count, 1, delta, u};
+}
+
+/// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
+template <std::size_t Count>
+using factor_list = std::array<factor, Count>;
+
+template <class... Factors>
+[[nodiscard]] constexpr factor_list<sizeof...(Factors)> list_factors(Factors... factors) noexcept {
+  return {factors...};
+}
+
+/// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, height, width) input.
+///
+/// View t = (i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W as
+/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view that
+/// sees everything at one position.
+struct affine_map {
+  std::size_t in_channels = 0;
+  extent in_size;
+  std::size_t out_channels = 0;
+  extent out_size;
+  extent kernel{1};
+  extent stride{1};
+  extent padding{0};
+  extent dilation{1};
+  std::size_t groups = 1;
+  bool bias = true;
+
+  /// Positions T of the view.
+  [[nodiscard]] constexpr std::size_t positions() const noexcept { return out_size.height * out_size.width; }
+  /// Width of the view per group: d.
+  [[nodiscard]] constexpr std::size_t view_width() const noexcept {
+    return in_channels / groups * kernel.height * kernel.width;
+  }
+  /// Outputs per group: p.
+  [[nodiscard]] constexpr std::size_t group_outputs() const noexcept { return out_channels / groups; }
+  [[nodiscard]] constexpr std::size_t weight_count() const noexcept { return out_channels * view_width(); }
+  [[nodiscard]] constexpr std::size_t parameter_count() const noexcept {
+    return weight_count() + (bias ? out_channels : 0);
+  }
+};
+
+}  // namespace pergrad::inline v0_1

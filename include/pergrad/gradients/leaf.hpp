@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/gradients/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
+//
+// Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
+// evaluation (evaluate.hpp) computes, and it names the executor.
+#pragma once
+
+#include <cstddef>
+#include <pergrad/batch.hpp>
+#include <pergrad/concepts.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/host/engine.hpp>
+#include <pergrad/host/request.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/tape.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace pergrad::inline v0_1 {
+
+/// How the papers arrange the work; all give the same sums to rounding. `book_keeping` is the default.
+using strategy = on_host::strategy_kind;
+
+template <class Leaf, bool Clipped>
+class gradient_row;
+
+/// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
+///
+/// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive it.
+template <class Network, class Loss>
+class per_sample_gradient_leaf {
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  using scalar = typename Network::scalar;
+
+  per_sample_gradient_leaf(const Network& network, Loss loss, const batch<Network, Loss>& samples, tape<Network>& tape)
+      : network_{&network}, batch_{&samples}, tape_{&tape}, loss_{loss} {
+    if (samples.size() > tape.capacity()) {
+      throw std::invalid_argument("pergrad: a batch of " + std::to_string(samples.size()) + " samples on a tape for " +
+                                  std::to_string(tape.capacity()) + ": evaluate it in chunks, or construct the tape with " +
+                                  "pergrad::max_batch{" + std::to_string(samples.size()) + "}");
+    }
+  }
+
+  /// Number of samples.
+  [[nodiscard]] std::size_t size() const noexcept { return batch_->size(); }
+  /// The gradient of one sample, lazily. Throws std::out_of_range.
+  [[nodiscard]] gradient_row<per_sample_gradient_leaf, false> operator[](std::size_t sample) const;
+
+  [[nodiscard]] const Network& network() const noexcept { return *network_; }
+  [[nodiscard]] norm_method method() const noexcept { return method_; }
+  [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
+
+  /// Do both read the same gradients in the same way? Expressions in one evaluation must.
+  [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
+    return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
+           method_layers_ == other.method_layers_ && strategy_ == other.strategy_;
+  }
+
+  /// Carries out a request; `count` samples from `first` on.
+  void run(const host& executor, on_host::run_request<scalar>& request) const {
+    using engine = on_host::engine<Network>;
+    request.method = method_;
+    request.method_layers = method_layers_;
+    request.strategy = strategy_;
+    typename engine::source_table source;
+    source.context = this;
+    source.input = [](const void* self, std::size_t sample) {
+      return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);
+    };
+    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
+      const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
+      return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
+    };
+    engine::run(executor, *network_, *tape_, source, request);
+  }
+
+  [[nodiscard]] per_sample_gradient_leaf with(norm_method method, std::uint64_t layers) const noexcept {
+    per_sample_gradient_leaf result = *this;
+    result.method_ = method;
+    result.method_layers_ = layers;
+    return result;
+  }
+  [[nodiscard]] per_sample_gradient_leaf with(pergrad::strategy strategy) const noexcept {
+    per_sample_gradient_leaf result = *this;
+    result.strategy_ = strategy;
+    return result;
+  }
+
+ private:
+  const Network* network_;
+  const batch<Network, Loss>* batch_;
+  tape<Network>* tape_;
+  [[no_unique_address]] Loss loss_;
+  norm_method method_ = norm_method::automatic;
+  std::uint64_t method_layers_ = ~std::uint64_t{0};
+  pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
+};
+
+namespace detail {
+
+template <class Type>
+inline constexpr bool is_wrong_network = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
+
+template <class Type>
+struct is_leaf : std::false_type {};
+template <class Network, class Loss>
+struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
+
+}  // namespace detail
+
+/// The lazy per-sample gradients of a batch. Network, batch and tape are referred to: name them.
+/// Throws std::invalid_argument if the batch is larger than the tape.
+template <class Network, class Loss, class Batch, class Tape>
+[[nodiscard]] auto per_sample_gradients(Network&& network, Loss loss, Batch&& samples, Tape&& tape) {
+  using network_type = std::remove_cvref_t<Network>;
+  if constexpr (detail::is_wrong_network<Network> || detail::is_wrong_network<Tape>) {
+    return error::explained{};
+  } else if constexpr (!std::is_lvalue_reference_v<Tape>) {
+    static_cast<void>(error::temporary_tape<std::remove_cvref_t<Tape>>{});
+    return error::explained{};
+  } else if constexpr (!std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Batch>) {
+    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, Batch, Network>>{});
+    return error::explained{};
+  } else if constexpr (!Loss::accepts(network_type::output_shape)) {
+    static_cast<void>(error::loss_rejects_the_networks_output<Loss, error::gets<network_type::output_shape>>{});
+    return error::explained{};
+  } else {
+    return per_sample_gradient_leaf<network_type, Loss>{network, loss, samples, tape};
+  }
+}
+
+/// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
+/// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own method
+/// unless they are listed, which is an error.
+template <norm_method Method, std::size_t... Entries, class Network, class Loss>
+[[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  static_assert(Method != norm_method::elementwise, "elementwise is not a choice: elementwise blocks are always instantiated");
+  static_assert(((Entries < 64 && Entries < Network::structure::size) && ...), "with_method: there is no such entry");
+  if constexpr (Method == norm_method::product) {
+    constexpr auto positions = [](std::size_t entry) -> std::size_t {
+      for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
+        if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
+      }
+      return 1;
+    };
+    ((positions(Entries) == 1 ? void() : static_cast<void>(error::product_method_needs_one_position<
+                                             std::integral_constant<norm_method, Method>, error::at_layer<Entries>,
+                                             error::count<positions(Entries)>>{})),
+     ...);
+  }
+  constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
+  return gradients.with(Method, layers);
+}
+
+/// The same gradients by another strategy of the papers.
+template <strategy Strategy, class Network, class Loss>
+[[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return gradients.with(Strategy);
+}
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are formed
+//
+// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a sample
+//     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
+//     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
+//     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
+// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022, arXiv:2210.00038.)
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace pergrad::inline v0_1 {
+
+/// How a block's per-sample norm is found, and from what its weighted sum is made.
+enum class norm_method {
+  automatic,    ///< what the cost model says
+  product,      ///< ‖delta‖² ‖x‖², exact for one position
+  gram,         ///< <X X^T, Delta Delta^T>
+  direct,       ///< tiles of G_b in registers, squared and dropped
+  instantiate,  ///< G_b in the cache, squared on its way out and kept for the weighted sum
+  elementwise   ///< an elementwise block (bias, gain): always instantiated
+};
+
+[[nodiscard]] constexpr std::string_view name_of(norm_method method) noexcept {
+  switch (method) {
+    case norm_method::automatic:
+      return "automatic";
+    case norm_method::product:
+      return "product";
+    case norm_method::gram:
+      return "gram";
+    case norm_method::direct:
+      return "direct";
+    case norm_method::instantiate:
+      return "instantiate";
+    default:
+      return "elementwise";
+  }
+}
+
+/// Sizes of one outer-product block, per group.
+struct block_size {
+  std::size_t positions = 1;  ///< T
+  std::size_t view = 1;       ///< d
+  std::size_t outputs = 1;    ///< p
+  std::size_t groups = 1;
+};
+
+/// What the host pays, in units of one multiply-add in the product kernel's steady state.
+///
+/// The constants are ratios measured with bench/cost_model on AVX-512 and AVX2 machines; a choice that is off by a factor of
+/// 2 in one of them changes the method only where two methods are about as good.
+struct host_costs {
+  double gram_multiply_add = 4;       ///< Gram entries are summed in double, which product kernels are not
+  double kept_element = 1.5;          ///< square, keep and add up one element of G_b inside the L2 cache
+  double kept_element_beyond = 12;    ///< the same when G_b does not fit there
+  double direct_element = 0.5;        ///< square one element in registers
+  std::size_t cache_bytes = 1U << 20U;
+};
+
+/// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
+[[nodiscard]] constexpr double modelled_cost(norm_method method, block_size block, std::size_t scalar_bytes,
+                                             host_costs costs = {}) noexcept {
+  const auto real = [](std::size_t count) { return static_cast<double>(count); };
+  const double positions = real(block.positions);
+  const double widths = real(block.view + block.outputs);
+  const double weights = real(block.view) * real(block.outputs);
+  const double sum = positions * weights;
+  const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
+  double cost = 0;
+  switch (method) {
+    case norm_method::product:
+      cost = block.positions == 1 ? 2 * widths + sum : 1e300;
+      break;
+    case norm_method::gram:
+      cost = costs.gram_multiply_add * positions * (positions + 1) / 2 * (widths + 1) + sum;
+      break;
+    case norm_method::direct:
+      cost = sum + costs.direct_element * weights + sum;
+      break;
+    default:
+      cost = sum + (fits ? costs.kept_element : costs.kept_element_beyond) * weights;
+      break;
+  }
+  return cost * real(block.groups);
+}
+
+/// The cheapest exact method.
+[[nodiscard]] constexpr norm_method cheapest_method(block_size block, std::size_t scalar_bytes,
+                                                    host_costs costs = {}) noexcept {
+  constexpr norm_method candidates[] = {norm_method::product, norm_method::instantiate, norm_method::direct,
+                                        norm_method::gram};
+  norm_method best = norm_method::instantiate;
+  for (const norm_method method : candidates) {
+    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs)) best = method;
+  }
+  return best;
+}
+
+}  // namespace pergrad::inline v0_1

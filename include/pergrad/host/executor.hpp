@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
+//
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing that
+// is computed depends on it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+/// A number of threads; 0 means all that the machine has.
+struct threads {
+  std::size_t count = 0;
+};
+
+/// Runs everything on the CPU. Give the same executor to the network, the tape and every evaluation.
+///
+/// Results do not depend on the number of threads, bit for bit. Not copyable: it owns its threads.
+class host {
+ public:
+  host() : host{threads{}} {}
+  explicit host(threads wanted) : crew_{std::make_unique<crew>()} {
+    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
+    count = count == 0 ? 1 : count;
+    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
+    crew_->members.reserve(count - 1);
+    for (std::size_t worker = 1; worker < count; ++worker) {
+      crew_->members.emplace_back([shared = crew_.get(), worker] { serve(*shared, worker); });
+    }
+  }
+
+  /// Threads that work, the caller's included.
+  [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
+
+  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
+  /// The first exception thrown by a task is thrown again here. Allocates nothing.
+  template <class Function>
+  void parallel(std::size_t count, Function&& f) const {
+    using function_type = std::remove_reference_t<Function>;
+    if (count == 0) return;
+    const std::lock_guard lock{crew_->one_job_at_a_time};
+    crew& shared = *crew_;
+    shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+    shared.call = [](void* context, std::size_t task, std::size_t worker) {
+      (*static_cast<function_type*>(context))(task, worker);
+    };
+    shared.count = count;
+    shared.next.store(0, std::memory_order_relaxed);
+    const bool alone = count == 1 || shared.members.empty();
+    if (!alone) {
+      shared.busy.store(shared.members.size(), std::memory_order_relaxed);
+      shared.job.fetch_add(1, std::memory_order_release);
+      shared.job.notify_all();
+    }
+    work(shared, 0);
+    if (!alone) {
+      for (std::size_t waiting = shared.busy.load(std::memory_order_acquire); waiting != 0;
+           waiting = shared.busy.load(std::memory_order_acquire)) {
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == 0; })) shared.busy.wait(waiting);
+      }
+    }
+    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+
+ private:
+  static constexpr std::size_t most_threads = 1024;
+
+  struct crew {
+    std::vector<std::thread> members;
+    std::mutex one_job_at_a_time;
+    std::mutex failure_mutex;
+    std::exception_ptr failure;
+    void* context = nullptr;
+    void (*call)(void*, std::size_t, std::size_t) = nullptr;
+    std::size_t count = 0;
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::size_t> busy{0};
+    std::atomic<std::uint32_t> job{0};
+    std::atomic<bool> stop{false};
+
+    crew() = default;
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+    ~crew() {
+      stop.store(true, std::memory_order_relaxed);
+      job.fetch_add(1, std::memory_order_release);
+      job.notify_all();
+      for (std::thread& member : members) member.join();
+    }
+  };
+
+  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
+  template <class Condition>
+  static bool spin(Condition done) noexcept {
+    constexpr int rounds = 4000;
+    for (int round = 0; round < rounds; ++round) {
+      if (done()) return true;
+#if defined(__x86_64__) || defined(__i386__)
+      __builtin_ia32_pause();
+#endif
+    }
+    return false;
+  }
+
+  static void work(crew& shared, std::size_t worker) noexcept {
+    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
+         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
+      try {
+        shared.call(shared.context, task, worker);
+      } catch (...) {
+        const std::lock_guard lock{shared.failure_mutex};
+        if (!shared.failure) shared.failure = std::current_exception();
+      }
+    }
+  }
+
+  static void serve(crew& shared, std::size_t worker) noexcept {
+    std::uint32_t seen = 0;
+    while (true) {
+      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
+        shared.job.wait(seen, std::memory_order_acquire);
+      }
+      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
+      if (current == seen) continue;
+      seen = current;
+      if (shared.stop.load(std::memory_order_relaxed)) return;
+      work(shared, worker);
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.busy.notify_all();
+    }
+  }
+
+  std::unique_ptr<crew> crew_;
+};
+
+}  // namespace pergrad::inline v0_1

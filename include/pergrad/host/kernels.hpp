@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/math.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/host/layout.hpp>
+#include <pergrad/host/program.hpp>
+#include <pergrad/host/vector.hpp>
+#include <type_traits>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Calls f(first, lanes) over `count` elements: whole vectors first, then the rest as `first_lanes`.
+template <class Scalar, class Function>
+inline void for_each_vector(index count, Function&& f) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  struct whole {
+    [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
+    void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
+  };
+  index first = 0;
+  for (; first + lanes <= count; first += lanes) f(first, whole{});
+  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
+}
+
+template <class Scalar>
+inline void add_to(Scalar* to, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i));
+  });
+}
+/// to += weight * from
+template <class Scalar>
+inline void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+  });
+}
+/// to += weight * from^2
+template <class Scalar>
+inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> value = lanes.load(from + i);
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+  });
+}
+
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
+template <class Scalar>
+[[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  typedef Scalar narrow __attribute__((vector_size(sizeof(Scalar) * vector_lanes<double>)));
+  vector<double> sums[2]{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    for (index k = 0; k < 2; ++k) {
+      narrow left;
+      narrow right;
+      std::memcpy(&left, a + i + k * width, sizeof left);
+      std::memcpy(&right, b + i + k * width, sizeof right);
+      sums[k] += __builtin_convertvector(left, vector<double>) * __builtin_convertvector(right, vector<double>);
+    }
+  }
+  double total = 0;
+  const vector<double> both = sums[0] + sums[1];
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  for (; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return total;
+}
+
+template <class Scalar>
+[[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
+  return dot(a, a, count);
+}
+
+/// Copies or adds the values of one layout into another, whatever their halos and orders.
+template <class Scalar>
+inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
+  for_each_stretch(from, to, [&](index source, index target, index count) {
+    if (accumulate) {
+      add_to(out + target, values + source, count);
+    } else {
+      std::copy_n(values + source, count, out + target);
+    }
+  });
+}
+template <class Scalar>
+inline void fill_zero(const layout& to, Scalar* out) {
+  for_each_stretch(to, to, [&](index target, index, index count) { std::fill_n(out + target, count, Scalar{0}); });
+}
+
+/// An elementwise layer over the values of one sample.
+template <class Layer, class Scalar>
+struct elementwise_kernel {
+  static constexpr bool on_vectors = requires { requires Layer::on_vectors; };
+
+  static void forward(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    for_each_stretch(x_layout, y_layout, [&](index source, index target, index count) {
+      if constexpr (on_vectors) {
+        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+          lanes.store(y + target + i, Layer::value(vector<Scalar>{lanes.load(x + source + i)}));
+        });
+      } else {
+        for (index i = 0; i < count; ++i) y[target + i] = Layer::value(x[source + i]);
+      }
+    });
+  }
+
+  /// dx (=|+=) dy f'(x, y). Values and gradients share their arrangement, so they are walked in step.
+  static void backward(const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx, bool accumulate) {
+    const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
+    const arrangement& values = x_layout.values;
+    const index rows_count = dense ? 1 : values.height;
+    const index count = dense ? values.size() : values.width * values.channels;
+    for (index r = 0; r < rows_count; ++r) {
+      const Scalar* x_row = x + x_layout.start + r * x_layout.row;
+      const Scalar* y_row = y + y_layout.start + r * y_layout.row;
+      const Scalar* dy_row = dy + dy_layout.start + r * dy_layout.row;
+      Scalar* dx_row = dx + dx_layout.start + r * dx_layout.row;
+      if constexpr (on_vectors) {
+        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+          const vector<Scalar> slope = Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
+          const vector<Scalar> part = lanes.load(dy_row + i) * slope;
+          lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
+        });
+      } else {
+        for (index i = 0; i < count; ++i) {
+          const Scalar part = dy_row[i] * Layer::derivative(x_row[i], y_row[i]);
+          dx_row[i] = accumulate ? dx_row[i] + part : part;
+        }
+      }
+    }
+  }
+};
+
+/// A pooling layer over one sample: its window rule applied to whole vectors of channels.
+template <class Layer, class Scalar>
+struct pooling_kernel {
+  static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    for_each_window(in, y_layout, [&](window_range rows, window_range columns, index output, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        vector<Scalar> sum = Layer::template start<vector<Scalar>>();
+        for_each_tap(x_layout, rows, columns, [&](index tap) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+        lanes.store(y + output + c, Layer::finish(sum, divisor));
+      });
+    });
+  }
+
+  /// Adds every input's share of dy to dx.
+  static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
+    for_each_window(in, y_layout, dy_layout, [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const vector<Scalar> best = lanes.load(y + output + c);
+        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
+          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+        });
+      });
+    });
+  }
+
+ private:
+  template <class Function>
+  static void for_each_window(shape in, const layout& y_layout, Function&& f) {
+    for_each_window(in, y_layout, y_layout, [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
+      f(rows, columns, output, divisor);
+    });
+  }
+  template <class Function>
+  static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
+    for (index i = 0; i < y.values.height; ++i) {
+      const window_range rows = Layer::rows(in, static_cast<std::size_t>(i));
+      for (index j = 0; j < y.values.width; ++j) {
+        const window_range columns = Layer::columns(in, static_cast<std::size_t>(j));
+        const auto divisor = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        f(rows, columns, y.start + i * y.row + j * y.column, dy.start + i * dy.row + j * dy.column, divisor);
+      }
+    }
+  }
+  template <class Function>
+  static void for_each_tap(const layout& x, window_range rows, window_range columns, Function&& f) {
+    for_each_tap(x, x, rows, columns, [&](index tap, index) { f(tap); });
+  }
+  template <class Function>
+  static void for_each_tap(const layout& x, const layout& dx, window_range rows, window_range columns, Function&& f) {
+    for (auto r = static_cast<index>(rows.begin); r < static_cast<index>(rows.end); ++r) {
+      for (auto s = static_cast<index>(columns.begin); s < static_cast<index>(columns.end); ++s) {
+        f(x.start + r * x.row + s * x.column, dx.start + r * dx.row + s * dx.column);
+      }
+    }
+  }
+};
+
+/// Weights of outputs [first, last) from PyTorch's order into the forward panel `[group][kh][kw][channel][output]`.
+template <class Scalar>
+inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto channels = static_cast<index>(map.in_channels / map.groups);
+  const auto outputs = static_cast<index>(map.group_outputs());
+  for (index n = first; n < last; ++n) {
+    const Scalar* from = weights + n * channels * taps;
+    Scalar* to = panel + n / outputs * taps * channels * outputs + n % outputs;
+    for (index tap = 0; tap < taps; ++tap) {
+      for (index c = 0; c < channels; ++c) to[(tap * channels + c) * outputs] = from[c * taps + tap];
+    }
+  }
+}
+
+/// Calls f(row phase, column phase) for every pair of stride phases of the input gradient.
+template <class Program, class Function>
+inline void for_each_phase(const affine_map& map, Function&& f) {
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  for (index r = 0; r < number(map.stride.height); ++r) {
+    const auto rows = Program::phase_of(r, number(map.in_size.height), number(map.kernel.height),
+                                        number(map.stride.height), number(map.padding.height), number(map.dilation.height));
+    for (index s = 0; s < number(map.stride.width); ++s) {
+      const auto columns = Program::phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                             number(map.padding.width), number(map.dilation.width));
+      f(rows, columns);
+    }
+  }
+}
+
+/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap column][output][channel]`
+/// with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything once.
+template <class Program, class Scalar>
+inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
+  const affine_map& map = row.map;
+  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto kernel_width = static_cast<index>(map.kernel.width);
+  const auto channels = static_cast<index>(map.in_channels / map.groups);
+  const auto outputs = static_cast<index>(map.group_outputs());
+  for (index n = first; n < last; ++n) {
+    const Scalar* from = weights + n * channels * taps;
+    if (row.whole_view) {
+      for (index c = 0; c < channels; ++c) {
+        for (index tap = 0; tap < taps; ++tap) panel[(n * taps + tap) * channels + c] = from[c * taps + tap];
+      }
+      continue;
+    }
+    const index group = n / outputs;
+    Scalar* to = panel + group * taps * outputs * channels;
+    for_each_phase<Program>(map, [&](const auto& rows, const auto& columns) {
+      for (index j = 0; j < rows.taps; ++j) {
+        const index tap_row = rows.first_tap + (rows.taps - 1 - j) * rows.tap_step;
+        for (index k = 0; k < columns.taps; ++k) {
+          const index tap_column = columns.first_tap + (columns.taps - 1 - k) * columns.tap_step;
+          Scalar* line_out = to + ((j * columns.taps + k) * outputs + n % outputs) * channels;
+          for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap_row * kernel_width + tap_column];
+        }
+      }
+      to += rows.taps * columns.taps * outputs * channels;
+    });
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host

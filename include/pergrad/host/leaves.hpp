@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted sum
+//
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other loops.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <pergrad/host/kernels.hpp>
+#include <pergrad/host/layout.hpp>
+#include <pergrad/host/product.hpp>
+#include <pergrad/host/program.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum is
+///   sqrt(squared + error) + sqrt(slack)
+struct norm_part {
+  double squared = 0;  ///< the value
+  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram)
+  double slack = 0;    ///< squared bound on what the sum's own rounding adds to the sample's share
+
+  constexpr norm_part& operator+=(const norm_part& other) noexcept {
+    squared += other.squared;
+    error += other.error;
+    slack += other.slack;
+    return *this;
+  }
+};
+
+/// One outer-product leaf of the samples in a worker's workspace.
+template <class Scalar>
+struct leaf_kernel {
+  const outer_leaf& leaf;
+  const Scalar* workspace;
+
+  [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
+    return workspace + leaf.x.offset + sample * leaf.x.sample + group * leaf.x_group;
+  }
+  [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
+    return workspace + leaf.delta.offset + sample * leaf.delta.sample + group * leaf.delta_group;
+  }
+  [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
+
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and positions.
+  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2]) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const index inner = view[2].extent * leaf.outputs;
+    return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
+                      {view[1].extent, view[1].x, inner},
+                      {view[2].extent, view[2].x, leaf.outputs}},
+                     {{samples, leaf.x.sample, delta_sample},
+                      {step[0].extent, step[0].x, step[0].delta},
+                      {step[1].extent, step[1].x, step[1].delta}},
+                     leaf.outputs});
+  }
+
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
+  double instantiate(index sample, Scalar* out) const noexcept {
+    if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
+    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      epilogue::squares_store<Scalar> squares_of;
+      product(shape, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
+      squared += squares_of.sum();
+    }
+    return squared;
+  }
+
+  /// ‖G_b‖² without keeping G_b.
+  [[nodiscard]] double direct(index sample) const noexcept {
+    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      epilogue::squares_only<Scalar> squares_of;
+      product(shape, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
+      squared += squares_of.sum();
+    }
+    return squared;
+  }
+
+  /// ‖x‖² ‖delta‖² for one position.
+  [[nodiscard]] double by_product(index sample) const noexcept {
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      squared += view_dot(x(sample, g), x(sample, g)) * delta_dot(delta(sample, g), delta(sample, g));
+    }
+    return squared;
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the answer:
+  /// each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  [[nodiscard]] norm_part gram(index sample) const noexcept {
+    norm_part result;
+    for (index g = 0; g < leaf.groups; ++g) {
+      double sum = 0;
+      double magnitude = 0;
+      for_each_position(leaf.positions(), [&](index t, index x_t, index delta_t) {
+        const Scalar* x_here = x(sample, g) + x_t;
+        const Scalar* delta_here = delta(sample, g) + delta_t;
+        for_each_position(t + 1, [&](index s, index x_s, index delta_s) {
+          const double entry = view_dot(x_here, x(sample, g) + x_s) * delta_dot(delta_here, delta(sample, g) + delta_s);
+          sum += s == t ? entry : 2 * entry;
+          if (s == t) magnitude += std::sqrt(entry);
+        });
+      });
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 2 * leaf.positions() + 8);
+      result.squared += std::max(sum, 0.0);
+      result.error += terms * std::numeric_limits<double>::epsilon() * magnitude * magnitude;
+    }
+    return result;
+  }
+
+  /// Squared bound on the rounding error of one sample's share of a sum over positions: (γ sum_t |x_t||delta_t|)².
+  [[nodiscard]] double rounding_slack(index sample) const noexcept {
+    double slack = 0;
+    const double unit = static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    for (index g = 0; g < leaf.groups; ++g) {
+      double magnitude = 0;
+      for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+        const Scalar* x_here = x(sample, g) + x_t;
+        const Scalar* delta_here = delta(sample, g) + delta_t;
+        magnitude += std::sqrt(view_dot(x_here, x_here) * delta_dot(delta_here, delta_here));
+      });
+      slack += (unit * magnitude) * (unit * magnitude);
+    }
+    return slack;
+  }
+
+  /// Adds sum_b G_b of the samples to `out`: one product, no gradient of a sample is formed.
+  void add_sum(index samples, Scalar* out, Scalar* scratch) const noexcept {
+    if (leaf.delta_stride != 1) {
+      for (index b = 0; b < samples; ++b) {
+        instantiate_scattered(b, scratch);
+        add_to(out, scratch, leaf.size());
+      }
+      return;
+    }
+    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step);
+    for (index g = 0; g < leaf.groups; ++g) product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
+  }
+
+  /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
+  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* scaled) const noexcept {
+    const index width = leaf.groups * leaf.outputs;
+    const index sample_size = leaf.positions() * width;
+    for (index b = 0; b < samples; ++b) {
+      Scalar* to = scaled + b * sample_size;
+      for (index i = 0; i < leaf.step[0].extent; ++i) {
+        for (index j = 0; j < leaf.step[1].extent; ++j, to += width) {
+          const Scalar* from = delta(b, 0) + i * leaf.step[0].delta + j * leaf.step[1].delta;
+          if (weights[b] == 0) {
+            std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
+            continue;
+          }
+          for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
+            lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
+          });
+        }
+      }
+    }
+    step_axis step[2] = {leaf.step[0], leaf.step[1]};
+    step[1].delta = width;
+    step[0].delta = width * step[1].extent;
+    const product_shape shape = gradient_shape(samples, sample_size, step);
+    for (index g = 0; g < leaf.groups; ++g) {
+      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(), epilogue::add{});
+    }
+  }
+
+ private:
+  /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
+  template <class Function>
+  void for_each_position(index count, Function&& f) const {
+    for (index t = 0; t < count; ++t) {
+      const index i = t / leaf.step[1].extent;
+      const index j = t % leaf.step[1].extent;
+      f(t, i * leaf.step[0].x + j * leaf.step[1].x, i * leaf.step[0].delta + j * leaf.step[1].delta);
+    }
+  }
+  [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    double sum = 0;
+    for (index k = 0; k < view[0].extent; ++k) {
+      const index row = k * view[0].x;
+      if (joined) {
+        sum += dot(a + row, b + row, view[1].extent * view[2].extent);
+        continue;
+      }
+      for (index l = 0; l < view[1].extent; ++l) {
+        const index at = row + l * view[1].x;
+        if (view[2].x == 1) {
+          sum += dot(a + at, b + at, view[2].extent);
+        } else {
+          sum += strided_dot(a + at, b + at, view[2].extent, view[2].x);
+        }
+      }
+    }
+    return sum;
+  }
+  [[nodiscard]] double delta_dot(const Scalar* a, const Scalar* b) const noexcept {
+    return leaf.delta_stride == 1 ? dot(a, b, leaf.outputs) : strided_dot(a, b, leaf.outputs, leaf.delta_stride);
+  }
+  [[nodiscard]] static double strided_dot(const Scalar* a, const Scalar* b, index count, index stride) noexcept {
+    double sum = 0;
+    for (index i = 0; i < count; ++i) sum += static_cast<double>(a[i * stride]) * static_cast<double>(b[i * stride]);
+    return sum;
+  }
+  /// The formula as it stands, for a general layer whose delta is not contiguous.
+  double instantiate_scattered(index sample, Scalar* out) const noexcept {
+    std::fill_n(out, leaf.size(), Scalar{0});
+    for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+      for (index k = 0; k < leaf.view[2].extent; ++k) {
+        const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
+        for (index n = 0; n < leaf.outputs; ++n) {
+          out[k * leaf.outputs + n] += value * delta(sample, 0)[delta_t + n * leaf.delta_stride];
+        }
+      }
+    });
+    return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+};
+
+/// g_b of an elementwise leaf into `out`; returns its squared norm.
+template <class Scalar>
+inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out) noexcept {
+  const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
+  const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
+  std::fill_n(out, leaf.count, Scalar{0});
+  for (index i = 0; i < leaf.step[0].extent; ++i) {
+    for (index j = 0; j < leaf.step[1].extent; ++j) {
+      const Scalar* delta_here = delta + i * leaf.step[0].delta + j * leaf.step[1].delta;
+      if (leaf.ones && leaf.delta_stride == 1) {
+        add_to(out, delta_here, leaf.count);
+        continue;
+      }
+      const Scalar* other_here = other + i * leaf.step[0].x + j * leaf.step[1].x;
+      for (index n = 0; n < leaf.count; ++n) {
+        const Scalar value = delta_here[n * leaf.delta_stride];
+        out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+      }
+    }
+  }
+  return squares(static_cast<const Scalar*>(out), leaf.count);
+}
+
+}  // namespace pergrad::inline v0_1::on_host

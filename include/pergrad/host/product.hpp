@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
+//
+//   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
+//
+// r runs over up to three nested row loops, k over up to three nested reduction loops, all with strides of their own.
+// Nothing asks that different (r, k) read different elements of `left`, and that is the point: in a channels-last image
+// whose rows lie `pitch` apart, the patches of a convolution are such a view, so with the output gradient called delta
+//   forward           rows (oh, ow)          reduce (kh, kw*C)   left = image    right = packed weights
+//   input gradient    rows (ih, iw)          reduce (kh, kw*F)   left = delta    right = flipped packed weights
+//   weight gradient   rows (kh, kw*C)        reduce (oh, ow)     left = image    right = delta
+// and the three products of a linear layer are the same with fewer loops. Nothing is copied or packed on the left.
+//
+// Every sum is one chain of multiply-adds in the order of the reduction loops. Its bits therefore depend neither on the
+// tile an element falls into nor on how the caller cuts rows and columns.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <pergrad/host/epilogue.hpp>
+#include <pergrad/host/tile.hpp>
+#include <pergrad/host/vector.hpp>
+
+namespace pergrad::inline v0_1::host {
+
+/// One row loop: its extent, and its strides (in elements) in the left operand and in the output.
+struct rows {
+  std::ptrdiff_t extent = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t out = 0;
+  friend constexpr bool operator==(const rows&, const rows&) = default;
+};
+
+/// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
+///
+/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
+struct product_shape {
+  rows row[3];
+  loop reduce[3];
+  std::ptrdiff_t columns = 0;
+  friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
+};
+
+/// The same product with the fewest loops: drops loops of extent 1, joins neighbours that step through memory as one.
+///
+/// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
+[[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int outer = 1; outer >= 0; --outer) {
+      rows& above = shape.row[outer];
+      rows& below = shape.row[outer + 1];
+      if (below.extent == 1) {
+        below = above;
+        above = rows{};
+      } else if (above.left == below.extent * below.left && above.out == below.extent * below.out) {
+        below.extent *= above.extent;
+        above = rows{};
+      }
+      loop& slow = shape.reduce[outer];
+      loop& fast = shape.reduce[outer + 1];
+      if (fast.extent == 1) {
+        fast = slow;
+        slow = loop{};
+      } else if (slow.left == fast.extent * fast.left && slow.right == fast.extent * fast.right) {
+        fast.extent *= slow.extent;
+        slow = loop{};
+      }
+    }
+  }
+  return shape;
+}
+
+namespace detail {
+
+/// Where the rows of a tile begin: one place, and offsets from it.
+struct tile_rows {
+  std::ptrdiff_t left;
+  std::ptrdiff_t out;
+  const std::ptrdiff_t* left_offset;
+  const std::ptrdiff_t* out_offset;
+};
+
+/// Steps through the rows of a product in order, a tile at a time.
+class row_cursor {
+ public:
+  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row} {
+    for (std::size_t step = 0; step < tile_rows_limit; ++step) {
+      even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
+      even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
+    }
+  }
+
+  void restart() noexcept { inner_ = middle_ = outer_ = left_ = out_ = 0; }
+
+  /// The next `count` rows, which must exist; valid until the next call.
+  [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
+    if (count <= row_[2].extent - inner_) {  // evenly spaced
+      const tile_rows found{left_, out_, even_left_, even_out_};
+      advance(count);
+      return found;
+    }
+    const tile_rows found{left_, out_, uneven_left_, uneven_out_};
+    for (std::ptrdiff_t done = 0; done < count;) {
+      const std::ptrdiff_t in_line = row_[2].extent - inner_;
+      const std::ptrdiff_t here = count - done < in_line ? count - done : in_line;
+      for (std::ptrdiff_t step = 0; step < here; ++step) {
+        uneven_left_[done + step] = left_ - found.left + even_left_[step];
+        uneven_out_[done + step] = out_ - found.out + even_out_[step];
+      }
+      done += here;
+      advance(here);
+    }
+    return found;
+  }
+
+ private:
+  void advance(std::ptrdiff_t count) noexcept {
+    inner_ += count;
+    if (inner_ < row_[2].extent) {
+      left_ += count * row_[2].left;
+      out_ += count * row_[2].out;
+      return;
+    }
+    inner_ = 0;
+    if (++middle_ == row_[1].extent) {
+      middle_ = 0;
+      ++outer_;
+    }
+    left_ = outer_ * row_[0].left + middle_ * row_[1].left;
+    out_ = outer_ * row_[0].out + middle_ * row_[1].out;
+  }
+
+  const rows* row_;
+  std::ptrdiff_t inner_ = 0;
+  std::ptrdiff_t middle_ = 0;
+  std::ptrdiff_t outer_ = 0;
+  std::ptrdiff_t left_ = 0;
+  std::ptrdiff_t out_ = 0;
+  std::ptrdiff_t even_left_[tile_rows_limit];
+  std::ptrdiff_t even_out_[tile_rows_limit];
+  std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
+  std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
+};
+
+/// Hands the sums of a tile to the epilogue, row by row. `Vectors` is its width, or 0 to take it from `vectors`.
+template <std::size_t Vectors, class Scalar, class Epilogue, class Lanes>
+inline void finish(const Scalar* sums, std::size_t row_count, std::size_t vectors, Scalar* out, const tile_rows& place,
+                   std::ptrdiff_t column, const Lanes& last, Epilogue& epilogue) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const std::ptrdiff_t begin = place.out + place.out_offset[row];
+    std::ptrdiff_t at = column;
+    for (std::size_t before_last = (Vectors == 0 ? vectors : Vectors) - 1; before_last > 0; --before_last) {
+      epilogue(load(sums), out, begin + at, at, all_lanes<Scalar>{});
+      at += static_cast<std::ptrdiff_t>(lanes);
+      sums += lanes;
+    }
+    epilogue(load(sums), out, begin + at, at, last);
+    sums += lanes;
+  }
+}
+
+/// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
+template <class Scalar, class Epilogue>
+void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+           Epilogue& given_epilogue) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const auto row_count = static_cast<std::size_t>(shape.row[0].extent * shape.row[1].extent * shape.row[2].extent);
+  const auto columns = static_cast<std::size_t>(shape.columns);
+  if (row_count == 0) {
+    return;
+  }
+  loop reduce[3] = {shape.reduce[0], shape.reduce[1], shape.reduce[2]};
+  if (reduce[0].extent == 0 || reduce[1].extent == 0) {  // the tiles want only the innermost loop to be empty
+    reduce[0].extent = reduce[1].extent = 1;
+    reduce[2].extent = 0;
+  }
+  Epilogue epilogue = given_epilogue;  // a copy that no store can alias
+  alignas(vector_bytes) Scalar sums[vector_registers * lanes];
+  row_cursor cursor{shape};
+  tile_task<Scalar> task{left, right, reduce, nullptr, sums, first_lanes<Scalar>{lanes}, first_lanes<Scalar>{lanes}};
+  for (std::size_t column = 0; column < columns;) {
+    const tile_family<Scalar>& chosen = choose_family<Scalar>(row_count, (columns - column + lanes - 1) / lanes);
+    const std::size_t vectors = chosen.vectors;
+    const bool partial = columns - column < vectors * lanes;
+    if (partial) {
+      task.last = first_lanes<Scalar>{columns - column - (vectors - 1) * lanes};
+    }
+    task.right = right + column;
+    cursor.restart();
+    std::size_t rows_left = row_count;
+    for (std::size_t tiles_left = (row_count + chosen.max_rows - 1) / chosen.max_rows; tiles_left > 0; --tiles_left) {
+      std::size_t count = chosen.max_rows;
+      if (rows_left < 3 * count) {  // even out the last tiles
+        count = tiles_left == 1 ? rows_left : tiles_left == 2 ? (rows_left + 1) / 2 : (rows_left + 2) / 3;
+      }
+      rows_left -= count;
+      const tile_rows place = cursor.next(static_cast<std::ptrdiff_t>(count));
+      task.left = left + place.left;
+      task.row_offset = place.left_offset;
+      chosen.by_rows[count - 1](task);
+      const auto at = static_cast<std::ptrdiff_t>(column);
+      if (partial) {
+        finish<0>(sums, count, vectors, out, place, at, task.last, epilogue);
+      } else if (vectors == 2) {
+        finish<2>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
+      } else {
+        finish<0>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
+      }
+    }
+    column += vectors * lanes;
+  }
+  given_epilogue = epilogue;
+}
+
+}  // namespace detail
+
+/// Multiplies as `shape` says and hands every vector of sums to `epilogue`; `Scalar` is float or double.
+///
+/// Reads and writes exactly the elements that the formula names: nothing beyond `columns` on the right or in the
+/// output. `out` overlaps neither operand. Allocates nothing. A reduction of extent 0 gives sums of 0. `epilogue` is
+/// one of namespace `epilogue`; those that add squares keep them, so pass a variable and ask it afterwards.
+template <class Scalar, class Epilogue = epilogue::store>
+void product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+             Epilogue&& epilogue = Epilogue{}) noexcept {
+  if constexpr (std::is_const_v<std::remove_reference_t<Epilogue>>) {
+    auto copy = epilogue;
+    detail::sweep(shape, left, right, out, copy);
+  } else {
+    detail::sweep(shape, left, right, out, epilogue);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::host

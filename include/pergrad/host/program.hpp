@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile time
+//
+// The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
+// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run time, so a
+// hundred layers cost a hundred table rows and not a hundred instantiations.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/gate.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/layout.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
+struct place {
+  index offset = 0;
+  index sample = 0;
+  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
+};
+
+/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
+struct slot {
+  layout value_layout;
+  layout gradient_layout;
+  place value;
+  place gradient;
+};
+
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
+
+struct node_row {
+  node_kind kind = node_kind::general;
+  std::size_t in = 0;       ///< slots
+  std::size_t in2 = 0;
+  std::size_t out = 0;
+  shape in_shape;           ///< logical shapes
+  shape out_shape;
+  bool in_place = false;    ///< the output overwrites the input
+  bool backward = false;    ///< anything before or in this node has parameters
+  bool input_gradient = false;
+  bool input2_gradient = false;
+  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
+  bool accumulate2 = false;
+  index parameters = 0;
+  index parameter_count = 0;
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
+  index backward_panel = 0;
+  bool whole_view = false;    ///< affine: one position that sees every input once
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
+  index saved_count = 0;
+  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_out = false;
+};
+
+/// One axis of what a position sees of x, and its step in the parameter block.
+struct view_axis {
+  index extent = 1;
+  index x = 0;
+  index parameter = 0;
+};
+/// One axis of positions.
+struct step_axis {
+  index extent = 1;
+  index x = 0;
+  index delta = 0;
+};
+
+/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
+struct outer_leaf {
+  std::size_t node = 0;
+  place x;
+  place delta;
+  index groups = 1;
+  index x_group = 0;
+  index delta_group = 0;
+  index parameter_group = 0;
+  view_axis view[3];
+  step_axis step[2];
+  index outputs = 1;
+  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
+  index parameter_output = 0;  ///< step of an output in PyTorch's order
+  index parameters = 0;        ///< first parameter
+  index native = 0;            ///< first element in the native order
+  norm_method method = norm_method::instantiate;
+
+  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view[0].extent * view[1].extent * view[2].extent;
+  }
+  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr block_size block() const noexcept {
+    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+  }
+};
+
+/// g_b = sum over positions of delta (.) u.
+struct elementwise_leaf {
+  std::size_t node = 0;
+  place delta;
+  place other;
+  bool ones = true;
+  step_axis step[2];  ///< `x` is the step in u
+  index count = 0;
+  index delta_stride = 1;
+  index other_stride = 1;
+  index parameters = 0;
+  index native = 0;
+};
+
+/// The tables of a network. `Scalar` only decides what fits into a cache.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t size = structure::size;
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+
+ private:
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr std::size_t most_factors() {
+    std::size_t most = 2;
+    detail::for_each_index<size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        most = std::max(most, layer::factors(shape_of(i)).size());
+      }
+    });
+    return most;
+  }
+
+
+ public:
+  static constexpr std::size_t most_leaves = [] {
+    std::size_t count = 1;
+    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1 : 0;
+    return count * most_factors();
+  }();
+
+  struct tables {
+    std::array<slot, size + 1> slots{};
+    std::array<std::size_t, size + 1> storage{};  ///< slot -> the slot whose storage it shares
+    std::array<node_row, size> nodes{};
+    std::array<outer_leaf, most_leaves> outer{};
+    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::size_t outer_count = 0;
+    std::size_t elementwise_count = 0;
+    std::size_t layer_groups = 0;  ///< nodes with parameters
+    std::array<std::size_t, size> layer_group{};
+    index native_size = 0;
+    index kept_size = 0;    ///< of it, what the plan instantiates
+    index scaled_size = 0;  ///< the largest delta of a sample
+    index panel_size = 0;
+    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    index tile = 1;
+    index workspace = 0;    ///< elements of one worker's slots
+    place plain_output, plain_output_gradient;
+  };
+
+
+ private:
+  template <class Layer>
+  static constexpr node_kind kind_of() {
+    if constexpr (detail::has_affine<Layer>) {
+      return node_kind::affine;
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      return node_kind::branch_sum;
+    } else if constexpr (detail::is_reshape<Layer>) {
+      return node_kind::reshape;
+    } else if constexpr (detail::has_value<Layer>) {
+      return node_kind::elementwise;
+    } else if constexpr (detail::has_windows<Layer>) {
+      return node_kind::pooling;
+    } else {
+      return node_kind::general;
+    }
+  }
+
+  /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+  static constexpr affine_map on_stored_image(affine_map map, arrangement in) {
+    if (in.plain() || map.in_size != extent{1}) return map;
+    map.in_channels = static_cast<std::size_t>(in.channels);
+    map.in_size = {static_cast<std::size_t>(in.height), static_cast<std::size_t>(in.width)};
+    map.kernel = map.in_size;
+    return map;
+  }
+
+  /// Zeros that the windows of one axis read beyond its end.
+  static constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
+                                std::size_t padding, std::size_t size) {
+    const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
+    return std::max<index>(0, last - static_cast<index>(padding + size));
+  }
+  static constexpr halo forward_halo(const affine_map& map) {
+    return {static_cast<index>(map.padding.height), static_cast<index>(map.padding.width),
+            beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
+                   map.in_size.height),
+            beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
+                   map.in_size.width)};
+  }
+  static constexpr bool sees_everything_once(const affine_map& map) {
+    return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
+           map.dilation == extent{1} && map.groups == 1;
+  }
+
+ public:
+  /// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and tap n
+  /// of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+  struct phase {
+    index first_input = 0;
+    index inputs = 0;
+    index first_tap = 0;
+    index tap_step = 1;
+    index taps = 0;
+    index first_delta = 0;
+    index delta_step = 1;
+  };
+  static constexpr phase phase_of(index number, index size, index kernel, index stride, index padding, index dilation) {
+    phase result;
+    result.first_input = ((number - padding) % stride + stride) % stride;
+    result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
+    while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
+    if (result.first_tap == kernel) return result;
+    while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
+    result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
+    result.delta_step = result.tap_step * dilation / stride;
+    result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
+    return result;
+  }
+
+ private:
+  /// Zeros that the input gradient's windows read before and after delta, along one axis.
+  static constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
+                                                       std::size_t stride, std::size_t padding, std::size_t dilation) {
+    std::array<index, 2> reach{};
+    for (std::size_t number = 0; number < stride; ++number) {
+      const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
+                               static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
+      if (p.taps == 0 || p.inputs == 0) continue;
+      reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
+      reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
+    }
+    return reach;
+  }
+  static constexpr halo backward_halo(const affine_map& map) {
+    const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
+                                     map.padding.height, map.dilation.height);
+    const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
+                                        map.padding.width, map.dilation.width);
+    return {rows[0], columns[0], rows[1], columns[1]};
+  }
+
+  static constexpr tables build() {
+    tables t;
+    std::array<bool, size + 1> trained{};         // a parameter lies before this slot
+    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
+    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
+    std::array<arrangement, size + 1> arranged{};
+    std::array<halo, size + 1> value_halo{};
+    std::array<halo, size + 1> gradient_halo{};
+    std::array<bool, size> derives_from_output{};
+    arranged[0] = arrange(Network::input_shape);
+    for (std::size_t i = 0; i < size; ++i) {
+      ++readers[structure::inputs[i]];
+    }
+
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      node_row& row = t.nodes[i];
+      row.kind = kind_of<layer>();
+      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
+      if constexpr (detail::has_saved_count<layer>) row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
+      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+    });
+
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      row.in = structure::inputs[i];
+      row.in2 = structure::inputs2[i];
+      row.out = i + 1;
+      row.in_shape = structure::shapes[row.in];
+      row.out_shape = structure::shapes[row.out];
+      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
+      row.parameter_count = static_cast<index>(structure::parameter_counts[i]);
+      if (row.kind == node_kind::branch_sum) ++readers[row.in2];
+      row.input_gradient = trained[row.in];
+      row.input2_gradient = row.kind == node_kind::branch_sum && trained[row.in2];
+      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
+      trained[row.out] = row.backward;
+      t.layer_group[i] = t.layer_groups;
+      if (row.parameter_count > 0) ++t.layer_groups;
+      output_is_read[row.out] =
+          row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
+
+      arranged[row.out] = row.kind == node_kind::reshape || row.kind == node_kind::elementwise ||
+                                  row.kind == node_kind::branch_sum
+                              ? arranged[row.in]
+                              : arrange(row.out_shape);
+      t.storage[row.out] = row.out;
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const bool producer_forgets = row.in > 0 && (t.nodes[row.in - 1].kind == node_kind::affine ||
+                                                   t.nodes[row.in - 1].kind == node_kind::branch_sum);
+      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
+                     producer_forgets && !output_is_read[row.in];
+      if (row.in_place) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::affine) {
+        row.map = on_stored_image(row.map, arranged[row.in]);
+        row.whole_view = sees_everything_once(row.map);
+        halo& around = value_halo[t.storage[row.in]];
+        around = around.with(forward_halo(row.map));
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine && row.input_gradient && !row.whole_view) {
+        halo& around = gradient_halo[t.storage[row.out]];
+        around = around.with(backward_halo(row.map));
+      }
+    }
+
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
+      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine) {
+        row.forward_panel = t.panel_size;
+        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        row.backward_panel = t.panel_size;
+        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+      } else if (row.kind == node_kind::general) {
+        row.copies_in = !is_plain(t, row.in);
+        row.copies_out = !is_plain(t, row.out);
+        t.sample_size += general_size(row);
+      }
+    }
+    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    list_leaves(t);
+    t.tile = tile_for(t.sample_size + t.kept_size);
+    assign_places(t, trained);
+    resolve_leaves(t);
+
+    std::array<bool, size + 1> written{};
+    written[t.storage[size]] = true;
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      if (!row.backward || row.kind == node_kind::reshape || row.in_place) continue;
+      if (row.input_gradient) {
+        row.accumulate = written[t.storage[row.in]];
+        written[t.storage[row.in]] = true;
+      }
+      if (row.input2_gradient) {
+        row.accumulate2 = written[t.storage[row.in2]];
+        written[t.storage[row.in2]] = true;
+      }
+    }
+    return t;
+  }
+
+  static constexpr bool is_plain(const tables& t, std::size_t which) {
+    const slot& s = t.slots[t.storage[which]];
+    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
+           s.gradient_layout.dense() && s.gradient_layout.start == 0;
+  }
+  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
+  static constexpr index general_size(const node_row& row) {
+    const index in = round_up(static_cast<index>(row.in_shape.size()));
+    const index out = round_up(static_cast<index>(row.out_shape.size()));
+    return in + (row.copies_in ? in : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+  }
+  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
+  static constexpr index tile_for(index sample_elements) {
+    constexpr index cache_bytes = index{1} << 20;
+    index tile = 16;
+    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
+    return tile;
+  }
+
+  static constexpr void assign_places(tables& t, const std::array<bool, size + 1>& trained) {
+    const auto reserve = [&](index elements) {
+      const place here{t.workspace, elements};
+      t.workspace += t.tile * elements;
+      return here;
+    };
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value = reserve(t.slots[s].value_layout.size);
+      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
+    }
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
+      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
+      row.plain_dx = reserve(in_size);
+      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
+      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
+      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      row.saved = reserve(round_up(row.saved_count));
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    t.plain_output = reserve(output);
+    t.plain_output_gradient = reserve(output);
+    t.workspace += line;  // partial vectors may be read past the end
+  }
+
+  /// Sizes and parameter order of every leaf; places follow once the tile is known.
+  static constexpr void list_leaves(tables& t) {
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      const node_row& row = t.nodes[i];
+      index parameter = row.parameters;
+      if constexpr (detail::has_affine<layer>) {
+        const affine_map& map = row.map;
+        const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
+        outer_leaf leaf;
+        leaf.node = i;
+        leaf.groups = static_cast<index>(map.groups);
+        leaf.outputs = static_cast<index>(map.group_outputs());
+        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+        leaf.view[2] = {group_channels, 1, taps};
+        leaf.step[0].extent = static_cast<index>(map.out_size.height);
+        leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.parameter_output = group_channels * taps;
+        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        leaf.parameters = parameter;
+        add_leaf(t, leaf);
+        parameter += leaf.size();
+        if (map.bias) {
+          elementwise_leaf bias;
+          bias.node = i;
+          bias.count = static_cast<index>(map.out_channels);
+          bias.step[0].extent = leaf.step[0].extent;
+          bias.step[1].extent = leaf.step[1].extent;
+          bias.parameters = parameter;
+          add_leaf(t, bias);
+        }
+      } else if constexpr (detail::has_factors<layer>) {
+        for (const factor& each : layer::factors(shape_of(i))) {
+          if (each.outer) {
+            outer_leaf leaf;
+            leaf.node = i;
+            leaf.outputs = static_cast<index>(each.rows);
+            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.parameter_output = static_cast<index>(each.columns);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else {
+            elementwise_leaf leaf;
+            leaf.node = i;
+            leaf.ones = each.other.from == source::ones;
+            leaf.count = static_cast<index>(each.rows);
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.other_stride = static_cast<index>(each.other.stride);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          }
+          parameter += static_cast<index>(each.size());
+        }
+      }
+    });
+  }
+  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
+    leaf.native = t.native_size;
+    leaf.method = leaf.delta_stride == 1 ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
+    if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+    t.native_size += round_up(leaf.size());
+    t.outer[t.outer_count++] = leaf;
+  }
+  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
+    leaf.native = t.native_size;
+    t.native_size += round_up(leaf.count);
+    t.elementwise[t.elementwise_count++] = leaf;
+  }
+
+  static constexpr place place_of(const node_row& row, operand from) {
+    const auto offset = static_cast<index>(from.offset);
+    switch (from.from) {
+      case source::activation:
+        return row.plain_x.at(offset);
+      case source::output:
+        return row.plain_y.at(offset);
+      case source::saved:
+        return row.saved.at(offset);
+      default:
+        return row.plain_dy.at(offset);
+    }
+  }
+
+  static constexpr void resolve_leaves(tables& t) {
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const layout& x = in.value_layout;
+      const layout& delta = out.gradient_layout;
+      const affine_map& map = row.map;
+      leaf.x = in.value.at(x.start - static_cast<index>(map.padding.height) * x.row -
+                           static_cast<index>(map.padding.width) * x.column);
+      leaf.delta = out.gradient.at(delta.start);
+      leaf.x_group = leaf.view[2].extent;
+      leaf.delta_group = leaf.outputs;
+      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+    }
+    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+      elementwise_leaf& leaf = t.elementwise[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& out = t.slots[t.storage[row.out]];
+      leaf.delta = out.gradient.at(out.gradient_layout.start);
+      leaf.step[0].delta = out.gradient_layout.row;
+      leaf.step[1].delta = out.gradient_layout.column;
+    }
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
+        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        for (const factor& each : layer::factors(shape_of(i))) {
+          const auto delta_step = static_cast<index>(each.delta.position_stride);
+          const auto other_step = static_cast<index>(each.other.position_stride);
+          if (each.outer) {
+            outer_leaf& leaf = t.outer[outer++];
+            leaf.x = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          } else {
+            elementwise_leaf& leaf = t.elementwise[elementwise++];
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.other = place_of(t.nodes[i], each.other);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          }
+        }
+      }
+    });
+  }
+
+ public:
+  static constexpr tables table = build();
+};
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
+//
+// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this table
+// which sums to form, what to do with each sample's facts, and where rows go.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/layout.hpp>
+#include <pergrad/host/leaves.hpp>
+#include <span>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What is known of one sample once its backward pass is done.
+template <class Scalar>
+struct sample_facts {
+  std::size_t sample = 0;               ///< index in the batch
+  double loss = 0;
+  std::span<const Scalar> output;       ///< the network's output, PyTorch's order
+  norm_part norm;                       ///< of the whole gradient
+  std::span<const norm_part> layers;    ///< of each layer with parameters
+  double projection = 0;                ///< <g_b, direction>
+};
+
+/// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
+template <class Scalar>
+struct sum_request {
+  bool unit = true;        ///< every weight is 1: nothing else is asked of the samples
+  bool squares = false;
+  bool per_layer = false;  ///< one weight a layer with parameters instead of one
+  const void* weigher = nullptr;
+  void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
+  Scalar* out = nullptr;   ///< parameter_count values, PyTorch's order
+  double scale = 1;        ///< public factor on the finished sum
+  bool accumulate = false; ///< add to `out` instead of overwriting it
+};
+
+/// One consumer of per-sample facts.
+template <class Scalar>
+struct observer {
+  void* context = nullptr;
+  void (*observe)(void*, const sample_facts<Scalar>&) = nullptr;
+};
+
+/// How the papers arrange the work; all give the same sums to rounding.
+enum class strategy_kind {
+  book_keeping,  ///< one forward and one backward; factors kept until the norms are known (Bu et al. 2022)
+  naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
+  multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
+  crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
+  ghost          ///< norms in a first backward, reweighted loss in a second (Lee & Kifer 2020; Li et al. 2021)
+};
+
+inline constexpr std::size_t most_sums = 8;
+inline constexpr std::size_t most_observers = 16;
+
+template <class Scalar>
+struct run_request {
+  std::array<sum_request<Scalar>, most_sums> sums{};
+  std::size_t sum_count = 0;
+  std::array<observer<Scalar>, most_observers> observers{};
+  std::size_t observer_count = 0;
+  bool backward = false;              ///< anything beyond losses and outputs
+  bool norms = false;
+  const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
+  Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
+  const sum_request<Scalar>* row_weights = nullptr;
+  norm_method method = norm_method::automatic;
+  std::uint64_t method_layers = ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
+  strategy_kind strategy = strategy_kind::book_keeping;
+  std::size_t first = 0;  ///< samples of the batch to evaluate
+  std::size_t count = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_host

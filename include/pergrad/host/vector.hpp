@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+namespace pergrad::inline v0_1::host {
+
+/// Bytes of one vector register of the target this translation unit is compiled for.
+#if defined(__AVX512F__)
+inline constexpr std::size_t vector_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr std::size_t vector_bytes = 32;
+#else
+inline constexpr std::size_t vector_bytes = 16;
+#endif
+
+/// Number of vector registers of the target.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr std::size_t vector_registers = 32;
+#else
+inline constexpr std::size_t vector_registers = 16;
+#endif
+
+namespace detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+};
+
+}  // namespace detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return host::load(from); }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { host::store(to, value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif defined(__AVX__)
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return host::load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return host::load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif defined(__AVX__)
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      host::store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    host::store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    host::store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if defined(__AVX512F__)
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif defined(__AVX__)
+  using mask_type = typename detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    to[0] = from[0];
+    if constexpr (vector_lanes < Scalar >> 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+}  // namespace pergrad::inline v0_1::host

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
+//
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index), so a
+// network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as torch.nn.init counts them.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <pergrad/concepts.hpp>
+#include <pergrad/shape.hpp>
+#include <span>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
+[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
+  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
+  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
+  return state ^ (state >> 31U);
+}
+/// Uniform in [0, 1) with 53 bits.
+[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
+}
+[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+}
+
+struct fans {
+  double in = 1;
+  double out = 1;
+};
+
+}  // namespace detail
+
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in ±1/sqrt(fan_in).
+struct layer_default {
+  std::uint64_t seed = 0;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
+    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
+  }
+};
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as `layer_default`.
+struct kaiming_uniform : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
+    return bound * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
+struct kaiming_normal : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_uniform : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_normal : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+struct uniform {
+  std::uint64_t seed = 0;
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return low + (high - low) * detail::public_uniform(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
+struct normal {
+  std::uint64_t seed = 0;
+  double mean = 0;
+  double standard_deviation = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return mean + standard_deviation * detail::public_normal(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.constant_` on every parameter.
+struct constant {
+  double value = 0;
+  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+};
+/// `nn.init.zeros_` on every parameter.
+struct zeros : constant {};
+/// `nn.init.ones_` on every parameter.
+struct ones : constant {
+  constexpr ones() : constant{1} {}
+};
+
+namespace detail {
+
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
+template <class Layer, class Initialiser, class Scalar>
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters) {
+  if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+    Layer::initialise(in, initialiser, first, parameters);
+  } else if constexpr (has_affine<Layer>) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const affine_map map = Layer::affine(in);
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const bool weight = i < map.weight_count();
+      parameters[i] = static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+    }
+  } else {
+    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1

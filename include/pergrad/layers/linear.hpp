@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/linear.hpp - fully connected layer  y = W x + b
+//
+// Per-sample gradient  G_b = sum_t delta_t (x) x_t;  with one position  |G_b|^2 = |delta|^2 |x|^2  (Goodfellow 2015,
+// arXiv:1510.01799), so its norm costs nothing next to the product itself.
+#pragma once
+
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `linear<Outputs>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
+/// PyTorch: `nn.Linear`; parameters: weight `[Outputs, features]`, then bias.
+template <std::size_t Outputs, class... Options>
+struct linear {
+  static constexpr detail::window_options options = detail::gather_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return in.rank() == 1 ? shape{Outputs} : shape{in.e0, Outputs};
+  }
+  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
+    const std::size_t positions = in.rank() == 1 ? 1 : in.e0;
+    return {.in_channels = in.rank() == 1 ? in.e0 : in.e1,
+            .in_size = {positions, 1},
+            .out_channels = Outputs,
+            .out_size = {positions, 1},
+            .bias = options.bias};
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
+                               options.groups == 1;
+    if (!only_bias) return detail::mistake::option_not_offered;
+    if (Outputs == 0) return detail::mistake::zero_is_no_size;
+    return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
+  }
+};
+
+}  // namespace pergrad::inline v0_1

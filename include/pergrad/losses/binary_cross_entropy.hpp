@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/losses/binary_cross_entropy.hpp - L = (1/n) sum_i [ max(y_i, 0) - y_i t_i + log(1 + e^{-|y_i|}) ];
+// dL/dy_i = (sigmoid(y_i) - t_i) / n
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <pergrad/shape.hpp>
+#include <span>
+
+namespace pergrad::inline v0_1 {
+
+/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a sample's
+/// outputs. Stable for any logits.
+struct binary_cross_entropy_with_logits {
+  template <class Scalar>
+  using target = Scalar;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  /// Every target lies in [0, 1].
+  template <class Scalar>
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
+    for (const Scalar target : targets) {
+      if (!(target >= 0 && target <= 1)) return false;
+    }
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
+                                       std::span<Scalar> dy) noexcept {
+    const auto count = static_cast<double>(y.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto logit = static_cast<double>(y[i]);
+      const auto target = static_cast<double>(targets[i]);
+      const double decay = std::exp(-std::fabs(logit));
+      sum += (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
+      dy[i] = static_cast<Scalar>(((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count);
+    }
+    return sum / count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y) - onehot(t)
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <pergrad/shape.hpp>
+#include <span>
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (const Scalar value : y) largest = value > largest ? value : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (Scalar& value : dy) value /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+//
+// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
+// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/gate.hpp>
+#include <pergrad/detail/graph.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/shape.hpp>
+#include <span>
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+
+/// The type behind `network`: use that name. One object holds the parameters of one model.
+template <class Scalar, shape Input, class... Layers>
+class static_network {
+ public:
+  using scalar = Scalar;
+  using structure = detail::structure<Input, Layers...>;
+  using tape = pergrad::tape<static_network>;
+  /// The same network with another scalar type.
+  template <class Other>
+  using rebind = static_network<Other, Input, Layers...>;
+
+  static constexpr shape input_shape = Input;
+  static constexpr shape output_shape = structure::shapes[structure::size];
+  /// Number of parameters, biases included.
+  static constexpr std::size_t parameter_count = structure::parameter_offsets[structure::size];
+
+  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
+  template <class Executor, class Initialiser>
+  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
+      : parameters_{parameter_count, "a network's parameters"} {
+    detail::for_each_index<structure::size>([&](auto index) {
+      constexpr std::size_t i = index;
+      using layer_type = typename structure::template layer_at<i>;
+      constexpr shape in = structure::shapes[structure::inputs[i]];
+      if constexpr (structure::parameter_counts[i] > 0) {
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i));
+      }
+    });
+  }
+
+  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
+  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<const Scalar> parameters() const noexcept { return parameters_.span(); }
+
+  /// The parameters of entry `index` of the unfolded list (see `describe`). Precondition: index < structure::size.
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
+    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
+    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+
+ private:
+  detail::aligned_buffer<Scalar> parameters_;
+};
+
+/// A network with parameters of type `Scalar` (float or double).
+template <class Scalar, shape Input, class... Layers>
+using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+
+/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
+template <shape Input, class... Layers>
+using network = basic_network<float, Input, Layers...>;
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
+#pragma once
+
+#include <pergrad/batch.hpp>
+#include <pergrad/concepts.hpp>
+#include <pergrad/data/idx.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/gradients/clip.hpp>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/gradients/leaf.hpp>
+#include <pergrad/gradients/noise.hpp>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/gradients/scalars.hpp>
+#include <pergrad/gradients/sums.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/layers/adaptive_avg_pool2d.hpp>
+#include <pergrad/layers/avg_pool2d.hpp>
+#include <pergrad/layers/batch_norm.hpp>
+#include <pergrad/layers/conv2d.hpp>
+#include <pergrad/layers/flatten.hpp>
+#include <pergrad/layers/gelu.hpp>
+#include <pergrad/layers/linear.hpp>
+#include <pergrad/layers/max_pool2d.hpp>
+#include <pergrad/layers/relu.hpp>
+#include <pergrad/layers/sequential.hpp>
+#include <pergrad/layers/sigmoid.hpp>
+#include <pergrad/layers/softplus.hpp>
+#include <pergrad/layers/tanh.hpp>
+#include <pergrad/losses/binary_cross_entropy.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/losses/mean_squared_error.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/calibrate.hpp>
+#include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/noise.hpp>
+#include <pergrad/privacy/rdp.hpp>
+#include <pergrad/privacy/rdp_accountant.hpp>
+#include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/shape.hpp>
+#include <pergrad/tape.hpp>
+#include <pergrad/version.hpp>

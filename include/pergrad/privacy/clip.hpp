@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
+//
+// w = min(1, C / ‖g‖) (Abadi et al. 2016, arXiv:1607.00133), with ‖g‖ replaced by an upper bound N of the norm of the numbers
+// that are really added, and w rounded towards zero:
+//   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation in Gram
+//                                                         sums; slack: what the sum's own rounding can add to a sample's share
+//   w = C' / N (1 - 8 u_S),  C' = C - sqrt(n) d           u_S: unit roundoff of the scalar; d: its smallest subnormal number,
+//                                                         which the product w g_i can be rounded up by
+// Rounding w g_i errs by at most u_S |w g_i| + d / 2, and a second product in X^T diag(w) Delta by the same, so the norm of what
+// is added is at most w N (1 + u_S)² + sqrt(n) d <= C.
+#pragma once
+
+#ifdef __FAST_MATH__
+#error "pergrad: -ffast-math breaks the clip bound and the search for non-finite gradients; compile without it"
+#endif
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+namespace pergrad::inline v0_1 {
+
+/// What is known of a squared norm; see the head of this file.
+struct norm_bound {
+  double squared = 0;
+  double error = 0;
+  double slack = 0;
+};
+
+/// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not finite.
+[[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
+  const double unit = std::numeric_limits<double>::epsilon();
+  return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
+}
+
+/// `value` as a Scalar, rounded towards zero. Precondition: value >= 0.
+template <class Scalar>
+[[nodiscard]] inline Scalar rounded_down(double value) noexcept {
+  const auto rounded = static_cast<Scalar>(value);
+  return static_cast<double>(rounded) > value ? std::nextafter(rounded, Scalar{0}) : rounded;
+}
+
+/// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
+template <class Scalar>
+[[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!std::isfinite(norm)) return 0;
+  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  if (norm <= room * (1 - 4 * unit)) return 1;
+  return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
+}
+
+/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022, arXiv:2206.07136).
+template <class Scalar>
+[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound, double stability) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!std::isfinite(norm)) return 0;
+  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  return room > 0 ? rounded_down<Scalar>(room / (norm + stability) * (1 - 8 * unit)) : Scalar{0};
+}
+
+}  // namespace pergrad::inline v0_1

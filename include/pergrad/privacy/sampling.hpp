@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/sampling.hpp - Poisson sampling of records, and the accounting event that it and nothing else yields.
+//
+// Record r enters step s when its own 64-bit word of the stream (key, record_sampling, s) is below
+// floor(q 2^64). The threshold is rounded down and the accountant is told threshold / 2^64, which a double holds
+// exactly: q has 53 significant bits and rounding down only removes some. Draws are independent for each (step,
+// record); nothing is derived from a shuffled order, for which this accounting would be wrong (Chua et al. 2024,
+// arXiv:2403.17673).
+//
+// Records come in tiles of 128, a tile uses blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p (high) and
+// 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include <pergrad/privacy/chacha20.hpp>
+#include <pergrad/privacy/lanes.hpp>
+#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/types.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
+/// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+struct sampled_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+
+  friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
+};
+
+/// Each record enters each batch with the same probability, independently of all others.
+class poisson_sampling {
+ public:
+  explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
+    if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
+  }
+
+  /// Probability that really is used, at most 2^-64 below the one asked for.
+  [[nodiscard]] pergrad::sampling_probability probability() const {
+    return pergrad::sampling_probability{everybody_ ? 1.0 : std::ldexp(static_cast<double>(threshold_), -64)};
+  }
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] sampled_gaussian_event event(pergrad::noise_multiplier noise) const {
+    return {probability().value(), noise.value()};
+  }
+
+  /// Calls visit(record) for every sampled record in [0, record_count), ascending. `visit` may return false to stop;
+  /// any other result is ignored. Throws std::out_of_range beyond 2^35 records.
+  template <class Visitor>
+  void for_each_record(const chacha_key& key, std::uint64_t step, std::uint64_t record_count, Visitor&& visit) const {
+    detail::require_blocks("poisson_sampling", 0, 16 * (record_count / tile + (record_count % tile != 0 ? 1 : 0)));
+    if (everybody_) {
+      for (std::uint64_t record = 0; record < record_count; ++record) {
+        if (!wants_more(visit, record)) return;
+      }
+      return;
+    }
+    if (threshold_ == 0) return;
+    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
+    std::uint32_t chosen[tile];
+    for (std::uint64_t first = 0; first < record_count; first += tile) {
+      choose_tile<detail::native_lanes>(key, nonce, first / tile, chosen);
+      const std::uint64_t count = std::min(tile, record_count - first);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        if (chosen[i] != 0 && !wants_more(visit, first + i)) return;
+      }
+    }
+  }
+
+  /// Writes the sampled records, ascending, to the front of `records` and returns how many there are. Throws
+  /// std::length_error when they do not fit: dropping some would falsify the accounting.
+  [[nodiscard]] std::size_t sample(const chacha_key& key, std::uint64_t step, std::uint32_t record_count,
+                                   std::span<std::uint32_t> records) const {
+    std::size_t count = 0;
+    for_each_record(key, step, record_count, [&](std::uint64_t record) {
+      if (count == records.size()) {
+        throw std::length_error("pergrad: poisson_sampling: more than " + std::to_string(records.size()) +
+                                " records were sampled and all must be used");
+      }
+      records[count++] = static_cast<std::uint32_t>(record);
+    });
+    return count;
+  }
+
+ private:
+  static constexpr std::uint64_t tile = 128;
+
+  template <class Visitor>
+  [[gnu::always_inline]] static bool wants_more(Visitor& visit, std::uint64_t record) {
+    if constexpr (std::is_same_v<std::invoke_result_t<Visitor&, std::uint64_t>, bool>) {
+      return visit(record);
+    } else {
+      visit(record);
+      return true;
+    }
+  }
+
+  /// chosen[i] becomes non-zero when record 128 tile + i is sampled.
+  template <int Lanes>
+  void choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                   std::uint32_t (&chosen)[tile]) const noexcept {
+    using u32 = typename detail::lanes<Lanes>::u32;
+    const auto threshold_high = static_cast<std::uint32_t>(threshold_ >> 32U);
+    const auto threshold_low = static_cast<std::uint32_t>(threshold_ & 0xffff'ffffU);
+    for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+      u32 words[16];
+      detail::chacha_lanes<Lanes>(
+          key, nonce, detail::lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column), words);
+      for (std::size_t row = 0; row < 8; ++row) {
+        const auto below =
+            (words[row] < threshold_high) | ((words[row] == threshold_high) & (words[8 + row] < threshold_low));
+        std::memcpy(chosen + 16 * row + column, &below, sizeof below);
+      }
+    }
+  }
+
+  std::uint64_t threshold_ = 0;
+  bool everybody_ = false;
+};
+
+}  // namespace pergrad::inline v0_1

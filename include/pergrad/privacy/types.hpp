@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
+//
+// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
+// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
+#pragma once
+
+#include <cstdio>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", got);
+  throw std::invalid_argument(std::string{"pergrad: "} + what + " must be " + need + ", got " + text);
+}
+
+inline constexpr double largest_double = std::numeric_limits<double>::max();
+
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
+template <class Derived>
+class checked_number {
+ public:
+  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
+  constexpr explicit checked_number(double value) : value_{value} {
+    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
+  }
+
+  [[nodiscard]] constexpr double value() const noexcept { return value_; }
+
+  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
+    return left.value() == right.value();
+  }
+
+ private:
+  double value_;
+};
+
+}  // namespace detail
+
+/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
+struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
+  using detail::checked_number<l2_clip_norm>::checked_number;
+  static constexpr const char* name = "l2_clip_norm";
+  static constexpr const char* need = "finite and at least 1e-30";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
+};
+
+/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
+struct noise_multiplier : detail::checked_number<noise_multiplier> {
+  using detail::checked_number<noise_multiplier>::checked_number;
+  static constexpr const char* name = "noise_multiplier";
+  static constexpr const char* need = "finite and not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
+};
+
+/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
+struct sampling_probability : detail::checked_number<sampling_probability> {
+  using detail::checked_number<sampling_probability>::checked_number;
+  static constexpr const char* name = "sampling_probability";
+  static constexpr const char* need = "in [0, 1]";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
+};
+
+/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
+struct expected_batch_size : detail::checked_number<expected_batch_size> {
+  using detail::checked_number<expected_batch_size>::checked_number;
+  static constexpr const char* name = "expected_batch_size";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
+struct epsilon : detail::checked_number<epsilon> {
+  using detail::checked_number<epsilon>::checked_number;
+  static constexpr const char* name = "epsilon";
+  static constexpr const char* need = "not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
+};
+
+/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
+struct delta : detail::checked_number<delta> {
+  using detail::checked_number<delta>::checked_number;
+  static constexpr const char* name = "delta";
+  static constexpr const char* need = "strictly between 0 and 1";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
+};
+
+/// Step size of an optimizer: finite and positive.
+struct learning_rate : detail::checked_number<learning_rate> {
+  using detail::checked_number<learning_rate>::checked_number;
+  static constexpr const char* name = "learning_rate";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
+enum class neighbouring { add_or_remove_one, replace_one };
+
+/// What a training run may spend in total.
+struct privacy_budget {
+  pergrad::epsilon max_epsilon;
+  pergrad::delta delta;
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
+//
+// A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
+// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/host/leaves.hpp>
+#include <pergrad/host/program.hpp>
+#include <stdexcept>
+
+namespace pergrad::inline v0_1 {
+
+/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
+struct max_batch {
+  std::size_t count = 0;
+};
+/// The most different sums over the batch that one evaluation forms.
+struct max_sums {
+  std::size_t count = 0;
+};
+
+namespace on_host {
+
+template <class Network>
+class engine;
+
+/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
+/// on the network alone, so that results do not depend on the number of threads.
+template <class Network>
+inline constexpr index lane_count = [] {
+  constexpr index bytes = std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+  return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
+}();
+
+/// Sums that fit without thought; a large network has room for one unless more are asked for.
+template <class Network>
+inline constexpr std::size_t usual_sums =
+    lane_count<Network> * program<Network>::table.native_size * static_cast<index>(sizeof(typename Network::scalar)) <= (index{64} << 20)
+        ? 2
+        : 1;
+
+}  // namespace on_host
+
+/// The working memory of one network on the host. Construct it once; a step allocates nothing.
+///
+/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it was made for.
+template <class Network>
+class tape {
+ public:
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory.
+  tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{executor.thread_count()} {
+    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
+    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    const auto total = [](on_host::index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
+    workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
+    kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
+    scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
+    parts_ = {total(parts_stride, workers_), "a tape's norms"};
+    panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
+    lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
+              "a tape's sums", detail::uninitialised};
+    direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
+  }
+
+  /// The largest batch of one evaluation.
+  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
+  /// Sums that one evaluation may form.
+  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no memory.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() + direction_.size()) +
+           sizeof(on_host::norm_part) * parts_.size();
+  }
+
+ private:
+  friend class on_host::engine<Network>;
+  static constexpr const auto& table = program::table;
+  static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
+  static constexpr on_host::index kept_stride = table.tile * table.native_size;
+  static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index parts_stride =
+      on_host::round_up(table.tile * static_cast<on_host::index>(std::max<std::size_t>(1, table.layer_groups)));
+
+  std::size_t max_batch_;
+  std::size_t max_sums_;
+  std::size_t workers_;
+  detail::aligned_buffer<scalar> workspaces_;
+  detail::aligned_buffer<scalar> kept_;
+  detail::aligned_buffer<scalar> scaled_;
+  detail::aligned_buffer<on_host::norm_part> parts_;
+  detail::aligned_buffer<scalar> panels_;
+  detail::aligned_buffer<scalar> lanes_;
+  detail::aligned_buffer<scalar> direction_;
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes single_include/pergrad.hpp from include/; with --check compares it with what include/ would give now."""
+
+import argparse
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+INCLUDE = HERE.parent / "include"
+ROOT = "pergrad/pergrad.hpp"
+OURS = re.compile(r'^\s*#\s*include\s*[<"](pergrad/[^">]+)[">]')
+SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>")
+OPENS, CLOSES = re.compile(r"^\s*#\s*if"), re.compile(r"^\s*#\s*endif")
+DROPPED = re.compile(r"^\s*#\s*pragma\s+once|^// SPDX-License-Identifier:")
+
+
+def expand(name, seen, lines):
+    """Appends the text of one header to lines, its own includes first come, first served."""
+    seen.add(name)
+    depth = 0
+    for number, line in enumerate((INCLUDE / name).read_text(encoding="utf-8").splitlines(), 1):
+        depth += bool(OPENS.match(line)) - bool(CLOSES.match(line))
+        ours, system = OURS.match(line), SYSTEM.match(line)
+        if DROPPED.match(line):
+            continue
+        if ours:
+            # Expanded under a condition, a header would be missing wherever the condition is false.
+            if depth:
+                sys.exit(f"{INCLUDE / name}:{number}: a pergrad header is included under #if; it cannot be amalgamated")
+            if ours[1] not in seen:
+                expand(ours[1], seen, lines)
+        elif system and not depth:
+            if system[1] not in seen:
+                seen.add(system[1])
+                lines.append(line)
+        elif line or lines[-1]:
+            lines.append(line)
+
+
+def version():
+    text = (INCLUDE / "pergrad/version.hpp").read_text(encoding="utf-8")
+    return ".".join(re.search(rf"#define PERGRAD_VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+
+
+def amalgamate():
+    lines = [
+        "// SPDX-License-Identifier: Apache-2.0",
+        f"// pergrad {version()}, the whole library in one header.",
+        "// Generated from include/ by single_include/amalgamate.py; do not edit.",
+        "#ifndef PERGRAD_SINGLE_HEADER_INCLUDED",
+        "#define PERGRAD_SINGLE_HEADER_INCLUDED",
+        "",
+    ]
+    expand(ROOT, set(), lines)
+    return "\n".join([*lines, "", "#endif  // PERGRAD_SINGLE_HEADER_INCLUDED", ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is not current")
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "pergrad.hpp", help="the file to write or check")
+    options = parser.parse_args()
+    fresh = amalgamate()
+    if not options.check:
+        options.out.write_text(fresh, encoding="utf-8")
+    elif not options.out.exists() or options.out.read_text(encoding="utf-8") != fresh:
+        sys.exit(f"{options.out} is not what include/ gives now; run: python3 single_include/amalgamate.py")
+
+
+if __name__ == "__main__":
+    main()

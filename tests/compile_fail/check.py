@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check.py CASE.cpp COMPILER FLAGS...: the wrong program gets one short, right error; its corrected twin compiles.
+
+CASE.cpp begins with lines `// expect-error: <regex>`, each of which the compiler's output must match. A regex should
+name instantiated values: compilers echo the source, so a regex for literal text can match although another error fired.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+MOST_LINES = 15
+
+
+def compile_case(command, *extra):
+    done = subprocess.run([*command, *extra], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                          env={**os.environ, "LC_ALL": "C"})
+    return done.returncode, done.stdout
+
+
+def main():
+    case, *compiler = sys.argv[1:]
+    text = pathlib.Path(case).read_text(encoding="utf-8")
+    expected = re.findall(r"^// expect-error: (.+?)\s*$", text, re.MULTILINE)
+    command = [*compiler, "-fsyntax-only", "-fdiagnostics-color=never", case]
+    status, output = compile_case(command)
+    errors = re.findall(r"(?:^|\s)error: .*", output)
+    wrong = []
+    if not expected:
+        wrong.append("the case has no '// expect-error: <regex>' line")
+    if "COMPILE_FAIL_FIXED" not in text:
+        wrong.append("the case has no corrected twin under COMPILE_FAIL_FIXED")
+    if status == 0:
+        wrong.append("the wrong program compiles")
+    else:
+        wrong += [f"the output does not match: {regex}" for regex in expected if not re.search(regex, output)]
+        if len(errors) != 1:
+            wrong.append(f"{len(errors)} errors instead of one")
+        if len(output.splitlines()) > MOST_LINES:
+            wrong.append(f"{len(output.splitlines())} lines of output, more than {MOST_LINES}")
+    fixed_status, fixed_output = compile_case(command, "-DCOMPILE_FAIL_FIXED", "-Wall", "-Wextra")
+    if fixed_status != 0 or fixed_output:
+        wrong.append("the corrected twin does not compile silently")
+
+    print(f"$ {' '.join(command)}\n{output}")
+    if fixed_output:
+        print(f"$ ... -DCOMPILE_FAIL_FIXED\n{fixed_output}")
+    for line in wrong:
+        print(f"FAILED: {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/golden/golden_test.hpp - runs one network against PyTorch's numbers for it
+//
+// The *_cases.inc files hold one PERGRAD_GOLDEN(name, (network), loss) a line; a translation unit defines
+// PERGRAD_GOLDEN_GROUP, includes this file and then its cases. See README.md for where the numbers come from.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace golden {
+
+/// One entry of data/<group>.json. Arrays are flat and row-major, the batch outermost.
+struct numbers {
+  std::size_t batch = 0;
+  std::size_t parameter_count = 0;
+  std::size_t gradient_stride = 1;  ///< of gradients and clipped_sum only entries 0, stride, 2 stride, ... are stored
+  double l2_clip_norm = 0.0;
+  std::vector<double> inputs;
+  std::vector<double> targets;  ///< class indices, or one value per output
+  std::vector<double> parameters;
+  std::vector<double> outputs;
+  std::vector<double> losses;
+  std::vector<double> squared_norms;
+  std::vector<double> gradients;
+  std::vector<double> clipped_sum;
+};
+
+/// Reads a case; fails the running test if there is none.
+[[nodiscard]] numbers load(const std::string& group, const std::string& name);
+
+/// "" if every `computed[stride * i]` is within 1e-10 of `expected[i]`, relative to the largest expected magnitude, and
+/// the sizes agree; else what is wrong and where it is worst.
+[[nodiscard]] std::string disagreement(std::span<const double> computed, std::span<const double> expected,
+                                       std::size_t stride = 1);
+
+inline void check(const char* quantity, const std::vector<double>& computed, const std::vector<double>& expected,
+                  std::size_t stride = 1) {
+  const std::string problem = disagreement(computed, expected, stride);
+  BOOST_CHECK_MESSAGE(problem.empty(), quantity << ": " << problem);
+}
+
+/// `void (Network)` -> `Network`: lets a macro take a type with commas, in parentheses.
+template <class Signature>
+struct parenthesised;
+template <class Network>
+struct parenthesised<void(Network)> {
+  using type = Network;
+};
+
+template <class Network, class Loss>
+void run(const std::string& group, const std::string& name) {
+  const numbers expected = load(group, name);
+
+  pergrad::host exec;
+  Network network{exec, pergrad::zeros{}};
+  const std::span<double> parameters = network.parameters();
+  BOOST_REQUIRE_EQUAL(parameters.size(), expected.parameter_count);
+  for (std::size_t index = 0; index < parameters.size(); ++index) parameters[index] = expected.parameters[index];
+
+  using target = typename Loss::template target<double>;
+  std::vector<target> targets;
+  for (const double value : expected.targets) {
+    targets.push_back(static_cast<target>(value));
+    BOOST_REQUIRE_EQUAL(static_cast<double>(targets.back()), value);
+  }
+
+  typename Network::tape tape{exec, pergrad::max_batch{expected.batch}};
+  const pergrad::batch<Network, Loss> data{std::span<const double>{expected.inputs}, std::span<const target>{targets}};
+  const auto gradients = pergrad::per_sample_gradients(network, Loss{}, data, tape);
+  const auto clipped = pergrad::clip(gradients, pergrad::l2_clip_norm{expected.l2_clip_norm});
+
+  namespace unprotected = pergrad::unprotected;
+  check("outputs", unprotected::evaluate(exec, pergrad::outputs(gradients)), expected.outputs);
+  check("losses", unprotected::evaluate(exec, pergrad::losses(gradients)), expected.losses);
+  check("squared norms", unprotected::evaluate(exec, pergrad::squared_l2_norms(gradients)), expected.squared_norms);
+  check("per-sample gradients", unprotected::evaluate(exec, pergrad::materialise(gradients)), expected.gradients,
+        expected.gradient_stride);
+  check("clipped sum", unprotected::evaluate(exec, pergrad::sum(clipped)), expected.clipped_sum,
+        expected.gradient_stride);
+}
+
+}  // namespace golden
+
+#define PERGRAD_GOLDEN(name, network, loss)                                                             \
+  BOOST_AUTO_TEST_CASE(name) {                                                                          \
+    golden::run<typename golden::parenthesised<void network>::type, loss>(PERGRAD_GOLDEN_GROUP, #name); \
+  }

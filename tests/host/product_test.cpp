@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/host/product_test.cpp - the host's matrix product against its definition: values, bits, and bytes it may not
+// touch
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/host/product.hpp>
+
+namespace host = pergrad::host;
+
+namespace {
+
+using scalars = std::tuple<float, double>;
+
+constexpr std::uint32_t seed = 20'240'607;
+
+/// Calls visit(row offset in left, row offset in out) in order.
+template <class Visit>
+void each_row(const host::product_shape& shape, Visit visit) {
+  for (std::ptrdiff_t outer = 0; outer < shape.row[0].extent; ++outer) {
+    for (std::ptrdiff_t middle = 0; middle < shape.row[1].extent; ++middle) {
+      for (std::ptrdiff_t inner = 0; inner < shape.row[2].extent; ++inner) {
+        visit(outer * shape.row[0].left + middle * shape.row[1].left + inner * shape.row[2].left,
+              outer * shape.row[0].out + middle * shape.row[1].out + inner * shape.row[2].out);
+      }
+    }
+  }
+}
+
+/// Calls visit(offset in left, offset in right) in order.
+template <class Visit>
+void each_term(const host::product_shape& shape, Visit visit) {
+  for (std::ptrdiff_t outer = 0; outer < shape.reduce[0].extent; ++outer) {
+    for (std::ptrdiff_t middle = 0; middle < shape.reduce[1].extent; ++middle) {
+      for (std::ptrdiff_t inner = 0; inner < shape.reduce[2].extent; ++inner) {
+        visit(outer * shape.reduce[0].left + middle * shape.reduce[1].left + inner * shape.reduce[2].left,
+              outer * shape.reduce[0].right + middle * shape.reduce[1].right + inner * shape.reduce[2].right);
+      }
+    }
+  }
+}
+
+/// Elements that the operands must have, counted from their first.
+struct sizes {
+  std::size_t left = 0;
+  std::size_t right = 0;
+  std::size_t out = 0;
+};
+
+sizes sizes_of(const host::product_shape& shape) {
+  std::ptrdiff_t row_left = 0;
+  std::ptrdiff_t row_out = 0;
+  std::ptrdiff_t term_left = 0;
+  std::ptrdiff_t term_right = 0;
+  each_row(shape, [&](std::ptrdiff_t left, std::ptrdiff_t out) {
+    row_left = std::max(row_left, left);
+    row_out = std::max(row_out, out);
+  });
+  each_term(shape, [&](std::ptrdiff_t left, std::ptrdiff_t right) {
+    term_left = std::max(term_left, left);
+    term_right = std::max(term_right, right);
+  });
+  return {static_cast<std::size_t>(row_left + term_left + 1), static_cast<std::size_t>(term_right + shape.columns),
+          static_cast<std::size_t>(row_out + shape.columns)};
+}
+
+/// Exactly `size` elements with nothing behind them, so that a sanitizer sees an access one element too far.
+template <class Scalar>
+class exact {
+ public:
+  explicit exact(std::size_t size) : size_{size}, values_{std::make_unique<Scalar[]>(size)} {}
+  exact(std::size_t size, std::mt19937& random) : exact(size) {
+    std::uniform_real_distribution<Scalar> uniform{Scalar{-1}, Scalar{1}};
+    std::generate(begin(), end(), [&] { return uniform(random); });
+  }
+  [[nodiscard]] Scalar* begin() const { return values_.get(); }
+  [[nodiscard]] Scalar* end() const { return values_.get() + size_; }
+  [[nodiscard]] Scalar& operator[](std::size_t index) const { return values_[index]; }
+  [[nodiscard]] Scalar& operator[](std::ptrdiff_t index) const { return values_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  std::size_t size_;
+  std::unique_ptr<Scalar[]> values_;
+};
+
+template <class Scalar>
+bool same_bits(const exact<Scalar>& one, const exact<Scalar>& other) {
+  return one.size() == other.size() && std::memcmp(one.begin(), other.begin(), one.size() * sizeof(Scalar)) == 0;
+}
+
+/// The sum by its definition in double (long double for doubles), and what rounding may move it by.
+template <class Scalar>
+struct reference {
+  using wide = std::conditional_t<std::is_same_v<Scalar, float>, double, long double>;
+  wide sum = 0;
+  wide magnitude = 0;
+  std::size_t terms = 0;
+
+  reference(const host::product_shape& shape, const Scalar* left, const Scalar* right) {
+    each_term(shape, [&](std::ptrdiff_t left_offset, std::ptrdiff_t right_offset) {
+      const wide term = static_cast<wide>(left[left_offset]) * static_cast<wide>(right[right_offset]);
+      sum += term;
+      magnitude += term < 0 ? -term : term;
+      ++terms;
+    });
+  }
+  /// Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1: gamma_n times the sum of magnitudes.
+  [[nodiscard]] wide bound() const {
+    return static_cast<wide>(terms + 2) * static_cast<wide>(std::numeric_limits<Scalar>::epsilon()) * magnitude;
+  }
+};
+
+template <class Wide, class Scalar>
+bool close(Scalar got, Wide expected, Wide bound) {
+  const Wide error = static_cast<Wide>(got) - expected;
+  return (error < 0 ? -error : error) <= bound;
+}
+
+/// One of 1 .. most, small values more often.
+std::ptrdiff_t extent_up_to(std::ptrdiff_t most, std::mt19937& random) {
+  const auto high = std::uniform_int_distribution<std::ptrdiff_t>{1, most}(random);
+  return std::uniform_int_distribution<std::ptrdiff_t>{1, high}(random);
+}
+
+host::product_shape random_shape(std::mt19937& random) {
+  const auto stride = [&](std::ptrdiff_t most) {
+    return std::uniform_int_distribution<std::ptrdiff_t>{0, most}(random);
+  };
+  host::product_shape shape;
+  shape.columns = std::uniform_int_distribution<std::ptrdiff_t>{1, 70}(random);
+  if (std::uniform_int_distribution<int>{0, 9}(random) == 0) {
+    shape.columns += 100;
+  }
+  auto levels = std::uniform_int_distribution<int>{1, 3};
+  const int row_levels = levels(random);
+  std::ptrdiff_t out = shape.columns + stride(3);
+  for (int level = 2; level > 2 - row_levels; --level) {
+    host::rows& row = shape.row[level];
+    row.extent = extent_up_to(level == 2 ? 40 : 5, random);
+    row.left = stride(30);
+    row.out = out;
+    out = out * row.extent + stride(5);
+  }
+  const int reduce_levels = levels(random);
+  for (int level = 2; level > 2 - reduce_levels; --level) {
+    shape.reduce[level] = {extent_up_to(level == 2 ? 30 : 5, random), stride(40), stride(80)};
+  }
+  return shape;
+}
+
+/// Elements of `out` that the product owns; the rest is poison that must survive.
+template <class Scalar>
+std::vector<bool> owned(const host::product_shape& shape, const exact<Scalar>& out) {
+  std::vector<bool> mine(out.size(), false);
+  each_row(shape, [&](std::ptrdiff_t /*left*/, std::ptrdiff_t offset) {
+    for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
+      mine[static_cast<std::size_t>(offset + column)] = true;
+    }
+  });
+  return mine;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(product)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, scalars) {
+  using wide = typename reference<Scalar>::wide;
+  BOOST_TEST_MESSAGE("seed " << seed);
+  std::mt19937 random{seed};
+  const Scalar factor = static_cast<Scalar>(-1.75);
+  for (int round = 0; round < 400; ++round) {
+    const host::product_shape shape = random_shape(random);
+    const sizes size = sizes_of(shape);
+    const exact<Scalar> left(size.left, random);
+    const exact<Scalar> right(size.right, random);
+    const exact<Scalar> bias(static_cast<std::size_t>(shape.columns), random);
+    const exact<Scalar> before(size.out, random);
+    const exact<Scalar> stored(size.out);
+    const exact<Scalar> added(size.out);
+    const exact<Scalar> scaled(size.out);
+    const exact<Scalar> biased(size.out);
+    const exact<Scalar> squared(size.out);
+    for (const exact<Scalar>* out : {&stored, &added, &scaled, &biased, &squared}) {
+      std::copy(before.begin(), before.end(), out->begin());
+    }
+    host::epilogue::squares_store<Scalar> squares_stored;
+    host::epilogue::squares_only<Scalar> squares_only;
+    host::product(shape, left.begin(), right.begin(), stored.begin());
+    host::product(shape, left.begin(), right.begin(), added.begin(), host::epilogue::add{});
+    host::product(shape, left.begin(), right.begin(), scaled.begin(), host::epilogue::add_scaled{factor});
+    host::product(shape, left.begin(), right.begin(), biased.begin(), host::epilogue::store_bias<Scalar>{bias.begin()});
+    host::product(shape, left.begin(), right.begin(), squared.begin(), squares_stored);
+    host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares_only);
+
+    std::size_t wrong = 0;
+    wide squares = 0;
+    const auto ulp = static_cast<wide>(std::numeric_limits<Scalar>::epsilon());
+    each_row(shape, [&](std::ptrdiff_t row_left, std::ptrdiff_t row_out) {
+      for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
+        const reference<Scalar> expected(shape, left.begin() + row_left, right.begin() + column);
+        const std::ptrdiff_t at = row_out + column;
+        const wide old = static_cast<wide>(before[at]);
+        const wide bound = expected.bound();
+        wrong += close(stored[at], expected.sum, bound) ? 0U : 1U;
+        wrong += close(added[at], old + expected.sum, bound + 2 * ulp) ? 0U : 1U;
+        wrong += close(scaled[at], old + static_cast<wide>(factor) * expected.sum, 2 * bound + 2 * ulp) ? 0U : 1U;
+        wrong += close(biased[at], expected.sum + static_cast<wide>(bias[column]), bound + 2 * ulp) ? 0U : 1U;
+        squares += static_cast<wide>(stored[at]) * static_cast<wide>(stored[at]);
+      }
+    });
+    BOOST_TEST(wrong == 0U);
+    BOOST_TEST(same_bits(stored, squared));
+    BOOST_TEST(close(squares_stored.sum(), squares, squares * static_cast<wide>(1e-13)));
+    BOOST_TEST(squares_stored.sum() == squares_only.sum());
+
+    const std::vector<bool> mine = owned(shape, before);
+    std::size_t trampled = 0;
+    for (std::size_t index = 0; index < mine.size(); ++index) {
+      for (const exact<Scalar>* out : {&stored, &added, &scaled, &biased, &squared}) {
+        trampled += !mine[index] && (*out)[index] != before[index] ? 1U : 0U;
+      }
+    }
+    BOOST_TEST(trampled == 0U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(every_tile_size_is_right, Scalar, scalars) {
+  std::mt19937 random{seed + 1};
+  for (std::ptrdiff_t row_count = 1; row_count <= 40; ++row_count) {
+    for (std::ptrdiff_t columns = 1; columns <= 70; ++columns) {
+      host::product_shape shape{{{}, {}, {row_count, 1, columns}}, {{}, {}, {3, 2, columns}}, columns};
+      const sizes size = sizes_of(shape);
+      const exact<Scalar> left(size.left, random);
+      const exact<Scalar> right(size.right, random);
+      const exact<Scalar> out(size.out);
+      host::product(shape, left.begin(), right.begin(), out.begin());
+      std::size_t wrong = 0;
+      for (std::ptrdiff_t row = 0; row < row_count; ++row) {
+        for (std::ptrdiff_t column = 0; column < columns; ++column) {
+          const reference<Scalar> expected(shape, left.begin() + row, right.begin() + column);
+          wrong += close(out[row * columns + column], expected.sum, expected.bound()) ? 0U : 1U;
+        }
+      }
+      BOOST_TEST(wrong == 0U);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
+  std::mt19937 random{seed + 2};
+  for (int round = 0; round < 150; ++round) {
+    const host::product_shape shape = random_shape(random);
+    const sizes size = sizes_of(shape);
+    const exact<Scalar> left(size.left, random);
+    const exact<Scalar> right(size.right, random);
+    const exact<Scalar> whole(size.out);
+    const exact<Scalar> by_row(size.out);
+    const exact<Scalar> by_column(size.out);
+    const exact<Scalar> by_block(size.out);
+    const exact<Scalar> coalesced(size.out);
+    host::product(shape, left.begin(), right.begin(), whole.begin());
+    host::product(host::coalesce(shape), left.begin(), right.begin(), coalesced.begin());
+
+    host::product_shape one_row = shape;
+    std::fill(one_row.row, one_row.row + 3, host::rows{});
+    each_row(shape, [&](std::ptrdiff_t row_left, std::ptrdiff_t row_out) {
+      host::product(one_row, left.begin() + row_left, right.begin(), by_row.begin() + row_out);
+    });
+
+    host::product_shape one_column = shape;
+    one_column.columns = 1;
+    for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
+      host::product(one_column, left.begin(), right.begin() + column, by_column.begin() + column);
+    }
+
+    const auto cut_column = std::uniform_int_distribution<std::ptrdiff_t>{0, shape.columns}(random);
+    const auto cut_row = std::uniform_int_distribution<std::ptrdiff_t>{0, shape.row[2].extent}(random);
+    for (const bool low_rows : {true, false}) {
+      for (const bool low_columns : {true, false}) {
+        host::product_shape block = shape;
+        block.row[2].extent = low_rows ? cut_row : shape.row[2].extent - cut_row;
+        block.columns = low_columns ? cut_column : shape.columns - cut_column;
+        const std::ptrdiff_t row = low_rows ? 0 : cut_row;
+        const std::ptrdiff_t column = low_columns ? 0 : cut_column;
+        host::product(block, left.begin() + row * shape.row[2].left, right.begin() + column,
+                      by_block.begin() + row * shape.row[2].out + column);
+      }
+    }
+    BOOST_TEST(same_bits(whole, coalesced));
+    BOOST_TEST(same_bits(whole, by_row));
+    BOOST_TEST(same_bits(whole, by_column));
+    BOOST_TEST(same_bits(whole, by_block));
+  }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(each_sum_is_one_chain_in_order, Scalar, scalars) {
+  std::mt19937 random{seed + 3};
+  const host::product_shape shape{{{}, {3, 7, 5 * 23}, {5, 1, 23}}, {{2, 3, 200}, {3, 5, 70}, {7, 1, 23}}, 23};
+  const sizes size = sizes_of(shape);
+  const exact<Scalar> left(size.left, random);
+  const exact<Scalar> right(size.right, random);
+  const exact<Scalar> out(size.out);
+  host::product(shape, left.begin(), right.begin(), out.begin());
+  std::size_t fused = 0;
+  std::size_t unfused = 0;
+  std::size_t count = 0;
+  each_row(shape, [&](std::ptrdiff_t row_left, std::ptrdiff_t row_out) {
+    for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
+      Scalar with_fma = 0;
+      Scalar without = 0;
+      each_term(shape, [&](std::ptrdiff_t term_left, std::ptrdiff_t term_right) {
+        const Scalar one = left[row_left + term_left];
+        const Scalar other = right[term_right + column];
+        with_fma = std::fma(one, other, with_fma);
+        volatile Scalar rounded = one * other;
+        without = without + rounded;
+      });
+      fused += out[row_out + column] == with_fma ? 1U : 0U;
+      unfused += out[row_out + column] == without ? 1U : 0U;
+      ++count;
+    }
+  });
+  BOOST_TEST((fused == count || unfused == count));  // which of the two is the compiler's choice, but one for all
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(lanes_beyond_the_columns_never_count, Scalar, scalars) {
+  // 0 * x is not 0 when x is infinite, so a dead lane may hold anything: it must reach neither memory nor the squares.
+  const auto infinity = std::numeric_limits<Scalar>::infinity();
+  for (std::ptrdiff_t columns = 1; columns <= 40; ++columns) {
+    const host::product_shape shape{{{}, {}, {2, 1, columns}}, {{}, {}, {1, 1, columns}}, columns};
+    const exact<Scalar> left(2);
+    left[std::size_t{0}] = 1;
+    left[std::size_t{1}] = infinity;
+    const exact<Scalar> right(static_cast<std::size_t>(columns));
+    std::fill(right.begin(), right.end(), Scalar{1});
+    host::epilogue::squares_only<Scalar> squares;
+    host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares);
+    BOOST_TEST(squares.sum() == std::numeric_limits<double>::infinity());
+  }
+}
+
+BOOST_AUTO_TEST_CASE(squares_of_floats_neither_overflow_nor_vanish) {
+  for (const float value : {1e-30F, 1e30F, 3e38F, 1e-38F}) {
+    for (std::ptrdiff_t columns : {1, 10, 16, 33, 100}) {
+      const host::product_shape shape{{{}, {}, {13, 0, columns}}, {{}, {}, {1, 0, 0}}, columns};
+      const exact<float> left(1);
+      left[std::size_t{0}] = value;
+      const exact<float> right(static_cast<std::size_t>(columns));
+      std::fill(right.begin(), right.end(), 1.0F);
+      host::epilogue::squares_only<float> squares;
+      host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
+      const double expected =
+          static_cast<double>(value) * static_cast<double>(value) * 13.0 * static_cast<double>(columns);
+      BOOST_TEST(squares.sum() > 0.0);
+      BOOST_TEST(std::abs(squares.sum() - expected) <= 1e-12 * expected);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(small_squares_survive_next_to_large_ones) {
+  // The squares are 1e30 and 1e16: a sum in float would lose the second.
+  const host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 2};
+  const exact<float> left(1);
+  left[std::size_t{0}] = 1.0F;
+  const exact<float> right(2);
+  right[std::size_t{0}] = 1e15F;
+  right[std::size_t{1}] = 1e8F;
+  host::epilogue::squares_only<float> squares;
+  host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
+  const double large = static_cast<double>(right[std::size_t{0}]) * static_cast<double>(right[std::size_t{0}]);
+  BOOST_TEST(squares.sum() > large);
+}
+
+BOOST_AUTO_TEST_CASE(squares_add_up_over_several_products) {
+  const host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 3};
+  const float left = 2.0F;
+  const float right[3] = {1.0F, 2.0F, 3.0F};
+  float out[3] = {};
+  host::epilogue::squares_store<float> squares;
+  host::product(shape, &left, right, out, squares);
+  host::product(shape, &left, right, out, squares);
+  BOOST_TEST(squares.sum() == 2.0 * 4.0 * 14.0);
+  BOOST_TEST(out[2] == 6.0F);
+}
+
+BOOST_AUTO_TEST_CASE(empty_products) {
+  const float left[4] = {1.0F, 2.0F, 3.0F, 4.0F};
+  const float right[4] = {1.0F, 2.0F, 3.0F, 4.0F};
+  float out[4] = {9.0F, 9.0F, 9.0F, 9.0F};
+  host::product({{{}, {}, {0, 1, 1}}, {{}, {}, {2, 1, 1}}, 2}, left, right, out);
+  host::product({{{}, {}, {2, 1, 1}}, {{}, {}, {2, 1, 1}}, 0}, left, right, out);
+  BOOST_TEST(out[0] == 9.0F);
+  for (int level = 0; level < 3; ++level) {
+    host::product_shape nothing{{{}, {}, {1, 1, 2}}, {{2, 1, 1}, {2, 1, 1}, {2, 1, 1}}, 2};
+    nothing.reduce[level].extent = 0;
+    out[0] = out[1] = 9.0F;
+    host::product(nothing, left, right, out);
+    BOOST_TEST(out[0] == 0.0F);
+    BOOST_TEST(out[1] == 0.0F);
+    BOOST_TEST(out[2] == 9.0F);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(coalesce_joins_what_is_one_loop) {
+  // A 1x1 convolution on an unpadded 6x6 image with 4 channels is one loop each way.
+  constexpr host::product_shape pointwise{{{}, {6, 24, 48}, {6, 4, 8}}, {{}, {}, {4, 1, 8}}, 8};
+  static_assert(host::coalesce(pointwise) == host::product_shape{{{}, {}, {36, 4, 8}}, {{}, {}, {4, 1, 8}}, 8});
+  // A padded one is not, and its loops keep their order.
+  constexpr host::product_shape padded{{{}, {6, 32, 48}, {6, 4, 8}}, {{3, 32, 96}, {3, 4, 32}, {4, 1, 8}}, 8};
+  static_assert(host::coalesce(padded) ==
+                host::product_shape{{{}, {6, 32, 48}, {6, 4, 8}}, {{}, {3, 32, 96}, {12, 1, 8}}, 8});
+  // Loops of extent 1 vanish wherever they are.
+  constexpr host::product_shape outer_only{{{5, 3, 7}, {}, {}}, {{5, 3, 7}, {}, {}}, 8};
+  static_assert(host::coalesce(outer_only) == host::product_shape{{{}, {}, {5, 3, 7}}, {{}, {}, {5, 3, 7}}, 8});
+  constexpr host::product_shape all_three{{{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1};
+  static_assert(host::coalesce(all_three) == host::product_shape{{{}, {}, {24, 1, 1}}, {{}, {}, {}}, 1});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/privacy/noise_statistics_test.cpp - 1.3e8 draws: moments, Kolmogorov-Smirnov, tails, independence.
+//
+// The key is fixed, so every statistic is one fixed number; thresholds are those of single tests at about 1e-4.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/noise.hpp>
+
+namespace {
+
+constexpr std::uint64_t seed = 20240504;
+const pergrad::chacha_key key = pergrad::seeded_generator{seed}.key();
+constexpr auto purpose = pergrad::random_purpose::gradient_noise;
+
+std::vector<float> draws(std::uint64_t step, std::uint64_t first, std::size_t count,
+                         pergrad::random_purpose what = purpose) {
+  std::vector<float> z(count);
+  pergrad::fill_gaussian(key, what, step, first, std::span{z});
+  return z;
+}
+
+double below(double z) { return std::erfc(-z / std::sqrt(2.0)) / 2; }
+
+/// Correlation of a and b, and of their squares, in standard errors.
+std::array<double, 2> correlations(std::span<const float> a, std::span<const float> b) {
+  double products = 0;
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto x = static_cast<double>(a[i]);
+    const auto y = static_cast<double>(b[i]);
+    products += x * y;
+    squares += (x * x - 1) * (y * y - 1);
+  }
+  const double root = std::sqrt(static_cast<double>(a.size()));
+  return {products / root, squares / (2 * root)};
+}
+
+void independent(const char* what, std::span<const float> a, std::span<const float> b) {
+  const auto z = correlations(a, b);
+  BOOST_TEST_MESSAGE(what << ": z " << z[0] << ", of squares " << z[1]);
+  BOOST_TEST(std::abs(z[0]) < 4, what);
+  BOOST_TEST(std::abs(z[1]) < 4, what);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(privacy_noise_statistics)
+
+BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
+  BOOST_TEST_MESSAGE("seed " << seed);
+  constexpr std::size_t chunk = 1 << 16;
+  constexpr std::size_t chunks = 2000;
+  constexpr double count = static_cast<double>(chunk) * static_cast<double>(chunks);
+  constexpr int reach = 10;
+  constexpr int per_unit = 1024;
+  // Four tables in turn, so that neighbouring increments do not wait for each other.
+  constexpr std::size_t cells = 2 * reach * per_unit;
+  std::vector<std::uint32_t> histogram(4 * cells);
+  std::array<double, 4> moments{};
+  std::vector<float> z(chunk);
+  for (std::size_t turn = 0; turn < chunks; ++turn) {
+    // Eight steps, each read over a long range of elements.
+    pergrad::fill_gaussian(key, purpose, turn % 8, turn / 8 * chunk, std::span{z});
+    std::array<double, 4> sums{};
+    for (std::size_t i = 0; i < chunk; ++i) {
+      const auto x = static_cast<double>(z[i]);
+      const double square = x * x;
+      sums[0] += x;
+      sums[1] += square;
+      sums[2] += square * x;
+      sums[3] += square * square;
+      ++histogram[(i % 4) * cells + static_cast<std::size_t>((z[i] + static_cast<float>(reach)) * per_unit)];
+    }
+    for (std::size_t i = 0; i < 4; ++i) moments[i] += sums[i];
+  }
+  const std::array<double, 4> expected{0, 1, 0, 3};
+  const std::array<double, 4> variance{1, 2, 15, 96};
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double score = (moments[i] / count - expected[i]) * std::sqrt(count / variance[i]);
+    BOOST_TEST_MESSAGE("moment " << i + 1 << ": z " << score);
+    BOOST_TEST(std::abs(score) < 4);
+  }
+
+  std::vector<double> cumulated(cells + 1);
+  for (std::size_t i = 0; i < cells; ++i) {
+    double here = 0;
+    for (std::size_t table = 0; table < 4; ++table) here += static_cast<double>(histogram[table * cells + i]);
+    cumulated[i + 1] = cumulated[i] + here;
+  }
+  double distance = 0;
+  const auto edge = [&](std::size_t i) { return static_cast<double>(i) / per_unit - reach; };
+  for (std::size_t i = 0; i <= cells; ++i) {
+    distance = std::max(distance, std::abs(cumulated[i] / count - below(edge(i))));
+  }
+  BOOST_TEST_MESSAGE("Kolmogorov-Smirnov sqrt(n) D " << distance * std::sqrt(count));
+  BOOST_TEST(distance * std::sqrt(count) < 2.22);  // exceeded with probability 1e-4
+
+  for (const int from : {1, 2, 3, 4, 5}) {
+    const double share = 2 * below(-from);
+    const auto cut = static_cast<std::size_t>((reach - from) * per_unit);
+    const double outside = cumulated[cut] + count - cumulated[cells - cut];
+    const double score = (outside - count * share) / std::sqrt(count * share * (1 - share));
+    BOOST_TEST_MESSAGE("beyond " << from << ": " << outside << ", z " << score);
+    BOOST_TEST(std::abs(score) < 4);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(elements_steps_and_purposes_are_independent) {
+  constexpr std::size_t count = 4'000'000;
+  const auto z = draws(0, 0, count + 1024);
+  const auto all = std::span{z};
+  for (const std::size_t lag : {1U, 2U, 16U, 255U, 256U, 257U, 512U}) {  // 256: the other half of a pair
+    independent("lag", all.first(count), all.subspan(lag, count));
+  }
+  for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{2}, std::uint64_t{1} << 32U}) {
+    const auto other = draws(step, 0, count);
+    independent("step", all.first(count), other);
+  }
+  const auto other = draws(0, 0, count, pergrad::random_purpose::auxiliary_noise);
+  independent("purpose", all.first(count), other);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tests/run.sh [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests, runs all.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 libeigen3-dev libboost-test-dev libsodium-dev \
+  nlohmann-json3-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist
+
+cmake -S "$root" --preset tests
+cmake --build "$root/build/tests" --parallel "$(nproc)"
+exec ctest --test-dir "$root/build/tests" --no-tests=error --output-on-failure --parallel "$(nproc)" "$@"
