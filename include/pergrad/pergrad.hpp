@@ -33,6 +33,9 @@
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/calibrate.hpp>
 #include <pergrad/privacy/clip.hpp>
@@ -44,4 +47,7 @@
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
+#include <pergrad/train/checkpoint.hpp>
+#include <pergrad/train/classifier.hpp>
+#include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/version.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/detail/math_test.cpp - elementary functions against libm in a wider type: units in the last place, limits, lanes.
+// tests/detail/math_test.cpp - elementary functions against a wider libm: units in the last place, limits, lanes.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

@@ -17,7 +17,7 @@
 
 #include <pergrad/host/product.hpp>
 
-namespace host = pergrad::host;
+namespace on_host = pergrad::on_host;
 
 namespace {
 
@@ -27,7 +27,7 @@ constexpr std::uint32_t seed = 20'240'607;
 
 /// Calls visit(row offset in left, row offset in out) in order.
 template <class Visit>
-void each_row(const host::product_shape& shape, Visit visit) {
+void each_row(const on_host::product_shape& shape, Visit visit) {
   for (std::ptrdiff_t outer = 0; outer < shape.row[0].extent; ++outer) {
     for (std::ptrdiff_t middle = 0; middle < shape.row[1].extent; ++middle) {
       for (std::ptrdiff_t inner = 0; inner < shape.row[2].extent; ++inner) {
@@ -40,7 +40,7 @@ void each_row(const host::product_shape& shape, Visit visit) {
 
 /// Calls visit(offset in left, offset in right) in order.
 template <class Visit>
-void each_term(const host::product_shape& shape, Visit visit) {
+void each_term(const on_host::product_shape& shape, Visit visit) {
   for (std::ptrdiff_t outer = 0; outer < shape.reduce[0].extent; ++outer) {
     for (std::ptrdiff_t middle = 0; middle < shape.reduce[1].extent; ++middle) {
       for (std::ptrdiff_t inner = 0; inner < shape.reduce[2].extent; ++inner) {
@@ -58,7 +58,7 @@ struct sizes {
   std::size_t out = 0;
 };
 
-sizes sizes_of(const host::product_shape& shape) {
+sizes sizes_of(const on_host::product_shape& shape) {
   std::ptrdiff_t row_left = 0;
   std::ptrdiff_t row_out = 0;
   std::ptrdiff_t term_left = 0;
@@ -108,7 +108,7 @@ struct reference {
   wide magnitude = 0;
   std::size_t terms = 0;
 
-  reference(const host::product_shape& shape, const Scalar* left, const Scalar* right) {
+  reference(const on_host::product_shape& shape, const Scalar* left, const Scalar* right) {
     each_term(shape, [&](std::ptrdiff_t left_offset, std::ptrdiff_t right_offset) {
       const wide term = static_cast<wide>(left[left_offset]) * static_cast<wide>(right[right_offset]);
       sum += term;
@@ -134,11 +134,11 @@ std::ptrdiff_t extent_up_to(std::ptrdiff_t most, std::mt19937& random) {
   return std::uniform_int_distribution<std::ptrdiff_t>{1, high}(random);
 }
 
-host::product_shape random_shape(std::mt19937& random) {
+on_host::product_shape random_shape(std::mt19937& random) {
   const auto stride = [&](std::ptrdiff_t most) {
     return std::uniform_int_distribution<std::ptrdiff_t>{0, most}(random);
   };
-  host::product_shape shape;
+  on_host::product_shape shape;
   shape.columns = std::uniform_int_distribution<std::ptrdiff_t>{1, 70}(random);
   if (std::uniform_int_distribution<int>{0, 9}(random) == 0) {
     shape.columns += 100;
@@ -147,7 +147,7 @@ host::product_shape random_shape(std::mt19937& random) {
   const int row_levels = levels(random);
   std::ptrdiff_t out = shape.columns + stride(3);
   for (int level = 2; level > 2 - row_levels; --level) {
-    host::rows& row = shape.row[level];
+    on_host::rows& row = shape.row[level];
     row.extent = extent_up_to(level == 2 ? 40 : 5, random);
     row.left = stride(30);
     row.out = out;
@@ -162,7 +162,7 @@ host::product_shape random_shape(std::mt19937& random) {
 
 /// Elements of `out` that the product owns; the rest is poison that must survive.
 template <class Scalar>
-std::vector<bool> owned(const host::product_shape& shape, const exact<Scalar>& out) {
+std::vector<bool> owned(const on_host::product_shape& shape, const exact<Scalar>& out) {
   std::vector<bool> mine(out.size(), false);
   each_row(shape, [&](std::ptrdiff_t /*left*/, std::ptrdiff_t offset) {
     for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
   std::mt19937 random{seed};
   const Scalar factor = static_cast<Scalar>(-1.75);
   for (int round = 0; round < 400; ++round) {
-    const host::product_shape shape = random_shape(random);
+    const on_host::product_shape shape = random_shape(random);
     const sizes size = sizes_of(shape);
     const exact<Scalar> left(size.left, random);
     const exact<Scalar> right(size.right, random);
@@ -196,14 +196,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
     for (const exact<Scalar>* out : {&stored, &added, &scaled, &biased, &squared}) {
       std::copy(before.begin(), before.end(), out->begin());
     }
-    host::epilogue::squares_store<Scalar> squares_stored;
-    host::epilogue::squares_only<Scalar> squares_only;
-    host::product(shape, left.begin(), right.begin(), stored.begin());
-    host::product(shape, left.begin(), right.begin(), added.begin(), host::epilogue::add{});
-    host::product(shape, left.begin(), right.begin(), scaled.begin(), host::epilogue::add_scaled{factor});
-    host::product(shape, left.begin(), right.begin(), biased.begin(), host::epilogue::store_bias<Scalar>{bias.begin()});
-    host::product(shape, left.begin(), right.begin(), squared.begin(), squares_stored);
-    host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares_only);
+    on_host::epilogue::squares_store<Scalar> squares_stored;
+    on_host::epilogue::squares_only<Scalar> squares_only;
+    on_host::product(shape, left.begin(), right.begin(), stored.begin());
+    on_host::product(shape, left.begin(), right.begin(), added.begin(), on_host::epilogue::add{});
+    on_host::product(shape, left.begin(), right.begin(), scaled.begin(), on_host::epilogue::add_scaled{factor});
+    on_host::product(shape, left.begin(), right.begin(), biased.begin(), on_host::epilogue::store_bias<Scalar>{bias.begin()});
+    on_host::product(shape, left.begin(), right.begin(), squared.begin(), squares_stored);
+    on_host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares_only);
 
     std::size_t wrong = 0;
     wide squares = 0;
@@ -241,12 +241,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_tile_size_is_right, Scalar, scalars) {
   std::mt19937 random{seed + 1};
   for (std::ptrdiff_t row_count = 1; row_count <= 40; ++row_count) {
     for (std::ptrdiff_t columns = 1; columns <= 70; ++columns) {
-      host::product_shape shape{{{}, {}, {row_count, 1, columns}}, {{}, {}, {3, 2, columns}}, columns};
+      on_host::product_shape shape{{{}, {}, {row_count, 1, columns}}, {{}, {}, {3, 2, columns}}, columns};
       const sizes size = sizes_of(shape);
       const exact<Scalar> left(size.left, random);
       const exact<Scalar> right(size.right, random);
       const exact<Scalar> out(size.out);
-      host::product(shape, left.begin(), right.begin(), out.begin());
+      on_host::product(shape, left.begin(), right.begin(), out.begin());
       std::size_t wrong = 0;
       for (std::ptrdiff_t row = 0; row < row_count; ++row) {
         for (std::ptrdiff_t column = 0; column < columns; ++column) {
@@ -262,7 +262,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_tile_size_is_right, Scalar, scalars) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
   std::mt19937 random{seed + 2};
   for (int round = 0; round < 150; ++round) {
-    const host::product_shape shape = random_shape(random);
+    const on_host::product_shape shape = random_shape(random);
     const sizes size = sizes_of(shape);
     const exact<Scalar> left(size.left, random);
     const exact<Scalar> right(size.right, random);
@@ -271,31 +271,31 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
     const exact<Scalar> by_column(size.out);
     const exact<Scalar> by_block(size.out);
     const exact<Scalar> coalesced(size.out);
-    host::product(shape, left.begin(), right.begin(), whole.begin());
-    host::product(host::coalesce(shape), left.begin(), right.begin(), coalesced.begin());
+    on_host::product(shape, left.begin(), right.begin(), whole.begin());
+    on_host::product(on_host::coalesce(shape), left.begin(), right.begin(), coalesced.begin());
 
-    host::product_shape one_row = shape;
-    std::fill(one_row.row, one_row.row + 3, host::rows{});
+    on_host::product_shape one_row = shape;
+    std::fill(one_row.row, one_row.row + 3, on_host::rows{});
     each_row(shape, [&](std::ptrdiff_t row_left, std::ptrdiff_t row_out) {
-      host::product(one_row, left.begin() + row_left, right.begin(), by_row.begin() + row_out);
+      on_host::product(one_row, left.begin() + row_left, right.begin(), by_row.begin() + row_out);
     });
 
-    host::product_shape one_column = shape;
+    on_host::product_shape one_column = shape;
     one_column.columns = 1;
     for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
-      host::product(one_column, left.begin(), right.begin() + column, by_column.begin() + column);
+      on_host::product(one_column, left.begin(), right.begin() + column, by_column.begin() + column);
     }
 
     const auto cut_column = std::uniform_int_distribution<std::ptrdiff_t>{0, shape.columns}(random);
     const auto cut_row = std::uniform_int_distribution<std::ptrdiff_t>{0, shape.row[2].extent}(random);
     for (const bool low_rows : {true, false}) {
       for (const bool low_columns : {true, false}) {
-        host::product_shape block = shape;
+        on_host::product_shape block = shape;
         block.row[2].extent = low_rows ? cut_row : shape.row[2].extent - cut_row;
         block.columns = low_columns ? cut_column : shape.columns - cut_column;
         const std::ptrdiff_t row = low_rows ? 0 : cut_row;
         const std::ptrdiff_t column = low_columns ? 0 : cut_column;
-        host::product(block, left.begin() + row * shape.row[2].left, right.begin() + column,
+        on_host::product(block, left.begin() + row * shape.row[2].left, right.begin() + column,
                       by_block.begin() + row * shape.row[2].out + column);
       }
     }
@@ -308,12 +308,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(each_sum_is_one_chain_in_order, Scalar, scalars) {
   std::mt19937 random{seed + 3};
-  const host::product_shape shape{{{}, {3, 7, 5 * 23}, {5, 1, 23}}, {{2, 3, 200}, {3, 5, 70}, {7, 1, 23}}, 23};
+  const on_host::product_shape shape{{{}, {3, 7, 5 * 23}, {5, 1, 23}}, {{2, 3, 200}, {3, 5, 70}, {7, 1, 23}}, 23};
   const sizes size = sizes_of(shape);
   const exact<Scalar> left(size.left, random);
   const exact<Scalar> right(size.right, random);
   const exact<Scalar> out(size.out);
-  host::product(shape, left.begin(), right.begin(), out.begin());
+  on_host::product(shape, left.begin(), right.begin(), out.begin());
   std::size_t fused = 0;
   std::size_t unfused = 0;
   std::size_t count = 0;
@@ -340,14 +340,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(lanes_beyond_the_columns_never_count, Scalar, scal
   // 0 * x is not 0 when x is infinite, so a dead lane may hold anything: it must reach neither memory nor the squares.
   const auto infinity = std::numeric_limits<Scalar>::infinity();
   for (std::ptrdiff_t columns = 1; columns <= 40; ++columns) {
-    const host::product_shape shape{{{}, {}, {2, 1, columns}}, {{}, {}, {1, 1, columns}}, columns};
+    const on_host::product_shape shape{{{}, {}, {2, 1, columns}}, {{}, {}, {1, 1, columns}}, columns};
     const exact<Scalar> left(2);
     left[std::size_t{0}] = 1;
     left[std::size_t{1}] = infinity;
     const exact<Scalar> right(static_cast<std::size_t>(columns));
     std::fill(right.begin(), right.end(), Scalar{1});
-    host::epilogue::squares_only<Scalar> squares;
-    host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares);
+    on_host::epilogue::squares_only<Scalar> squares;
+    on_host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares);
     BOOST_TEST(squares.sum() == std::numeric_limits<double>::infinity());
   }
 }
@@ -355,13 +355,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(lanes_beyond_the_columns_never_count, Scalar, scal
 BOOST_AUTO_TEST_CASE(squares_of_floats_neither_overflow_nor_vanish) {
   for (const float value : {1e-30F, 1e30F, 3e38F, 1e-38F}) {
     for (std::ptrdiff_t columns : {1, 10, 16, 33, 100}) {
-      const host::product_shape shape{{{}, {}, {13, 0, columns}}, {{}, {}, {1, 0, 0}}, columns};
+      const on_host::product_shape shape{{{}, {}, {13, 0, columns}}, {{}, {}, {1, 0, 0}}, columns};
       const exact<float> left(1);
       left[std::size_t{0}] = value;
       const exact<float> right(static_cast<std::size_t>(columns));
       std::fill(right.begin(), right.end(), 1.0F);
-      host::epilogue::squares_only<float> squares;
-      host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
+      on_host::epilogue::squares_only<float> squares;
+      on_host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
       const double expected =
           static_cast<double>(value) * static_cast<double>(value) * 13.0 * static_cast<double>(columns);
       BOOST_TEST(squares.sum() > 0.0);
@@ -372,26 +372,26 @@ BOOST_AUTO_TEST_CASE(squares_of_floats_neither_overflow_nor_vanish) {
 
 BOOST_AUTO_TEST_CASE(small_squares_survive_next_to_large_ones) {
   // The squares are 1e30 and 1e16: a sum in float would lose the second.
-  const host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 2};
+  const on_host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 2};
   const exact<float> left(1);
   left[std::size_t{0}] = 1.0F;
   const exact<float> right(2);
   right[std::size_t{0}] = 1e15F;
   right[std::size_t{1}] = 1e8F;
-  host::epilogue::squares_only<float> squares;
-  host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
+  on_host::epilogue::squares_only<float> squares;
+  on_host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
   const double large = static_cast<double>(right[std::size_t{0}]) * static_cast<double>(right[std::size_t{0}]);
   BOOST_TEST(squares.sum() > large);
 }
 
 BOOST_AUTO_TEST_CASE(squares_add_up_over_several_products) {
-  const host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 3};
+  const on_host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 3};
   const float left = 2.0F;
   const float right[3] = {1.0F, 2.0F, 3.0F};
   float out[3] = {};
-  host::epilogue::squares_store<float> squares;
-  host::product(shape, &left, right, out, squares);
-  host::product(shape, &left, right, out, squares);
+  on_host::epilogue::squares_store<float> squares;
+  on_host::product(shape, &left, right, out, squares);
+  on_host::product(shape, &left, right, out, squares);
   BOOST_TEST(squares.sum() == 2.0 * 4.0 * 14.0);
   BOOST_TEST(out[2] == 6.0F);
 }
@@ -400,14 +400,14 @@ BOOST_AUTO_TEST_CASE(empty_products) {
   const float left[4] = {1.0F, 2.0F, 3.0F, 4.0F};
   const float right[4] = {1.0F, 2.0F, 3.0F, 4.0F};
   float out[4] = {9.0F, 9.0F, 9.0F, 9.0F};
-  host::product({{{}, {}, {0, 1, 1}}, {{}, {}, {2, 1, 1}}, 2}, left, right, out);
-  host::product({{{}, {}, {2, 1, 1}}, {{}, {}, {2, 1, 1}}, 0}, left, right, out);
+  on_host::product({{{}, {}, {0, 1, 1}}, {{}, {}, {2, 1, 1}}, 2}, left, right, out);
+  on_host::product({{{}, {}, {2, 1, 1}}, {{}, {}, {2, 1, 1}}, 0}, left, right, out);
   BOOST_TEST(out[0] == 9.0F);
   for (int level = 0; level < 3; ++level) {
-    host::product_shape nothing{{{}, {}, {1, 1, 2}}, {{2, 1, 1}, {2, 1, 1}, {2, 1, 1}}, 2};
+    on_host::product_shape nothing{{{}, {}, {1, 1, 2}}, {{2, 1, 1}, {2, 1, 1}, {2, 1, 1}}, 2};
     nothing.reduce[level].extent = 0;
     out[0] = out[1] = 9.0F;
-    host::product(nothing, left, right, out);
+    on_host::product(nothing, left, right, out);
     BOOST_TEST(out[0] == 0.0F);
     BOOST_TEST(out[1] == 0.0F);
     BOOST_TEST(out[2] == 9.0F);
@@ -416,17 +416,17 @@ BOOST_AUTO_TEST_CASE(empty_products) {
 
 BOOST_AUTO_TEST_CASE(coalesce_joins_what_is_one_loop) {
   // A 1x1 convolution on an unpadded 6x6 image with 4 channels is one loop each way.
-  constexpr host::product_shape pointwise{{{}, {6, 24, 48}, {6, 4, 8}}, {{}, {}, {4, 1, 8}}, 8};
-  static_assert(host::coalesce(pointwise) == host::product_shape{{{}, {}, {36, 4, 8}}, {{}, {}, {4, 1, 8}}, 8});
+  constexpr on_host::product_shape pointwise{{{}, {6, 24, 48}, {6, 4, 8}}, {{}, {}, {4, 1, 8}}, 8};
+  static_assert(on_host::coalesce(pointwise) == on_host::product_shape{{{}, {}, {36, 4, 8}}, {{}, {}, {4, 1, 8}}, 8});
   // A padded one is not, and its loops keep their order.
-  constexpr host::product_shape padded{{{}, {6, 32, 48}, {6, 4, 8}}, {{3, 32, 96}, {3, 4, 32}, {4, 1, 8}}, 8};
-  static_assert(host::coalesce(padded) ==
-                host::product_shape{{{}, {6, 32, 48}, {6, 4, 8}}, {{}, {3, 32, 96}, {12, 1, 8}}, 8});
+  constexpr on_host::product_shape padded{{{}, {6, 32, 48}, {6, 4, 8}}, {{3, 32, 96}, {3, 4, 32}, {4, 1, 8}}, 8};
+  static_assert(on_host::coalesce(padded) ==
+                on_host::product_shape{{{}, {6, 32, 48}, {6, 4, 8}}, {{}, {3, 32, 96}, {12, 1, 8}}, 8});
   // Loops of extent 1 vanish wherever they are.
-  constexpr host::product_shape outer_only{{{5, 3, 7}, {}, {}}, {{5, 3, 7}, {}, {}}, 8};
-  static_assert(host::coalesce(outer_only) == host::product_shape{{{}, {}, {5, 3, 7}}, {{}, {}, {5, 3, 7}}, 8});
-  constexpr host::product_shape all_three{{{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1};
-  static_assert(host::coalesce(all_three) == host::product_shape{{{}, {}, {24, 1, 1}}, {{}, {}, {}}, 1});
+  constexpr on_host::product_shape outer_only{{{5, 3, 7}, {}, {}}, {{5, 3, 7}, {}, {}}, 8};
+  static_assert(on_host::coalesce(outer_only) == on_host::product_shape{{{}, {}, {5, 3, 7}}, {{}, {}, {5, 3, 7}}, 8});
+  constexpr on_host::product_shape all_three{{{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1};
+  static_assert(on_host::coalesce(all_three) == on_host::product_shape{{{}, {}, {24, 1, 1}}, {{}, {}, {}}, 1});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

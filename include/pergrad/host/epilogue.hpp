@@ -8,7 +8,7 @@
 
 #include <pergrad/host/vector.hpp>
 
-namespace pergrad::inline v0_1::host {
+namespace pergrad::inline v0_1::on_host {
 
 /// What becomes of the finished sums. An epilogue is called once for every vector of sums,
 /// `epilogue(sums, out, position, column, lanes)`: the vector belongs at `out + position`, its first column is
@@ -74,7 +74,7 @@ class squares_only {
     if constexpr (std::is_same_v<Scalar, double>) {
       low_ += kept * kept;
     } else {
-      using half = typename detail::vector_of<Scalar>::half_type;
+      using half = typename product_detail::vector_of<Scalar>::half_type;
       half halves[2];
       std::memcpy(halves, &kept, sizeof kept);
       const vector<double> low = __builtin_convertvector(halves[0], vector<double>);
@@ -119,4 +119,4 @@ class squares_store {
 
 }  // namespace epilogue
 
-}  // namespace pergrad::inline v0_1::host
+}  // namespace pergrad::inline v0_1::on_host

@@ -22,7 +22,7 @@
 #include <pergrad/host/tile.hpp>
 #include <pergrad/host/vector.hpp>
 
-namespace pergrad::inline v0_1::host {
+namespace pergrad::inline v0_1::on_host {
 
 /// One row loop: its extent, and its strides (in elements) in the left operand and in the output.
 struct rows {
@@ -71,7 +71,7 @@ struct product_shape {
   return shape;
 }
 
-namespace detail {
+namespace product_detail {
 
 /// Where the rows of a tile begin: one place, and offsets from it.
 struct tile_rows {
@@ -214,7 +214,7 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
   given_epilogue = epilogue;
 }
 
-}  // namespace detail
+}  // namespace product_detail
 
 /// Multiplies as `shape` says and hands every vector of sums to `epilogue`; `Scalar` is float or double.
 ///
@@ -226,10 +226,10 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
              Epilogue&& epilogue = Epilogue{}) noexcept {
   if constexpr (std::is_const_v<std::remove_reference_t<Epilogue>>) {
     auto copy = epilogue;
-    detail::sweep(shape, left, right, out, copy);
+    product_detail::sweep(shape, left, right, out, copy);
   } else {
-    detail::sweep(shape, left, right, out, epilogue);
+    product_detail::sweep(shape, left, right, out, epilogue);
   }
 }
 
-}  // namespace pergrad::inline v0_1::host
+}  // namespace pergrad::inline v0_1::on_host

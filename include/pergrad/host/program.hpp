@@ -141,7 +141,7 @@ struct program {
  public:
   static constexpr std::size_t most_leaves = [] {
     std::size_t count = 1;
-    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1 : 0;
+    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
     return count * most_factors();
   }();
 

@@ -17,7 +17,7 @@
 
 #include <pergrad/host/vector.hpp>
 
-namespace pergrad::inline v0_1::host {
+namespace pergrad::inline v0_1::on_host {
 
 /// One reduction loop: its extent, and its strides (in elements) in the left and in the right operand.
 struct loop {
@@ -27,7 +27,7 @@ struct loop {
   friend constexpr bool operator==(const loop&, const loop&) = default;
 };
 
-namespace detail {
+namespace product_detail {
 
 /// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
 inline constexpr std::size_t tile_rows_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
@@ -168,6 +168,6 @@ template <class Scalar>
                                                  : family<Scalar, 2>;
 }
 
-}  // namespace detail
+}  // namespace product_detail
 
-}  // namespace pergrad::inline v0_1::host
+}  // namespace pergrad::inline v0_1::on_host

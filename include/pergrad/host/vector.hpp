@@ -10,7 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace pergrad::inline v0_1::host {
+namespace pergrad::inline v0_1::on_host {
 
 /// Bytes of one vector register of the target this translation unit is compiled for.
 #if defined(__AVX512F__)
@@ -28,7 +28,7 @@ inline constexpr std::size_t vector_registers = 32;
 inline constexpr std::size_t vector_registers = 16;
 #endif
 
-namespace detail {
+namespace product_detail {
 
 template <class Scalar>
 struct vector_of;
@@ -46,11 +46,11 @@ struct vector_of<double> {
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
 };
 
-}  // namespace detail
+}  // namespace product_detail
 
 /// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
 template <class Scalar>
-using vector = typename detail::vector_of<Scalar>::type;
+using vector = typename product_detail::vector_of<Scalar>::type;
 
 /// Lanes of a `vector<Scalar>`.
 template <class Scalar>
@@ -80,9 +80,9 @@ template <class Scalar>
 template <class Scalar>
 struct all_lanes {
   /// Reads a whole vector.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return host::load(from); }
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
   /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { host::store(to, value); }
+  void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
   /// `value` as it is.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
@@ -110,11 +110,11 @@ class first_lanes {
     }
 #else
     if (mask_ == vector_lanes<Scalar>) {
-      return host::load(from);
+      return on_host::load(from);
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
     copy(lanes, from);
-    return host::load(lanes);
+    return on_host::load(lanes);
 #endif
   }
 
@@ -134,11 +134,11 @@ class first_lanes {
     }
 #else
     if (mask_ == vector_lanes<Scalar>) {
-      host::store(to, value);
+      on_host::store(to, value);
       return;
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    host::store(lanes, value);
+    on_host::store(lanes, value);
     copy(to, lanes);
 #endif
   }
@@ -146,7 +146,7 @@ class first_lanes {
   /// `value` with 0 in the lanes that are not chosen, whatever they held.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    host::store(lanes, value);
+    on_host::store(lanes, value);
     return load(lanes);
   }
 
@@ -155,7 +155,7 @@ class first_lanes {
   using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
   static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
 #elif defined(__AVX__)
-  using mask_type = typename detail::vector_of<Scalar>::lanes_type;
+  using mask_type = typename product_detail::vector_of<Scalar>::lanes_type;
   static mask_type mask_of(std::size_t count) noexcept {
     mask_type mask{};
     for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
@@ -183,4 +183,4 @@ class first_lanes {
   mask_type mask_;
 };
 
-}  // namespace pergrad::inline v0_1::host
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
+//
+// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are never
+// written: who has them can subtract the noise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <pergrad/network.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Scalar>
+[[nodiscard]] std::string npy_header(std::size_t count) {
+  std::string dictionary = std::string{"{'descr': '"} + (sizeof(Scalar) == 4 ? "<f4" : "<f8") +
+                           "', 'fortran_order': False, 'shape': (" + std::to_string(count) + ",), }";
+  constexpr std::size_t preamble = 10;
+  dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
+  dictionary += '\n';
+  const auto size = static_cast<std::uint16_t>(dictionary.size());
+  std::string header{"\x93NUMPY\x01\x00", 8};
+  header += static_cast<char>(size & 0xFFU);
+  header += static_cast<char>(size >> 8U);
+  return header + dictionary;
+}
+
+}  // namespace detail
+
+/// Writes all parameters. The file appears whole or not at all. Throws std::runtime_error naming the file.
+template <class Network>
+void save_parameters(const Network& network, const std::string& path) {
+  using scalar = typename Network::scalar;
+  const std::string unfinished = path + ".unfinished";
+  {
+    std::ofstream file{unfinished, std::ios::binary};
+    const std::string header = detail::npy_header<scalar>(Network::parameter_count);
+    file.write(header.data(), static_cast<std::streamsize>(header.size()));
+    const std::span<const scalar> values = network.parameters();
+    std::vector<char> bytes(values.size_bytes());
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file.flush();
+    if (!file) {
+      static_cast<void>(std::remove(unfinished.c_str()));
+      throw std::runtime_error("pergrad: " + path + ": cannot be written");
+    }
+  }
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    static_cast<void>(std::remove(unfinished.c_str()));
+    throw std::runtime_error("pergrad: " + path + ": cannot be put in place");
+  }
+}
+
+/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and where.
+template <class Network>
+void load_parameters(Network& network, const std::string& path) {
+  using scalar = typename Network::scalar;
+  std::ifstream file{path, std::ios::binary};
+  if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
+  const std::vector<char> bytes{std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
+    throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
+  }
+  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])); };
+  const std::size_t start = 10 + byte(8) + 256 * byte(9);
+  const std::string dictionary{bytes.data() + 10, std::min(bytes.size(), start) - 10};
+  const std::string type = sizeof(scalar) == 4 ? "'<f4'" : "'<f8'";
+  const std::string extent = "(" + std::to_string(Network::parameter_count) + ",)";
+  if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
+      dictionary.find("'fortran_order': False") == std::string::npos) {
+    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent + ", found " +
+                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+  }
+  const std::span<scalar> values = network.parameters();
+  if (bytes.size() - std::min(bytes.size(), start) != values.size_bytes()) {
+    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) + " bytes of values at byte " +
+                             std::to_string(start) + ", found " + std::to_string(bytes.size() - std::min(bytes.size(), start)));
+  }
+  std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
+}
+
+}  // namespace pergrad::inline v0_1

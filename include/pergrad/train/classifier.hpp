@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <pergrad/batch.hpp>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+/// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
+/// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
+template <class Network>
+[[nodiscard]] classifier_result evaluate_classifier(const host& executor, const Network& network,
+                                                    const dataset<typename Network::scalar, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  constexpr std::size_t classes = Network::output_shape.size();
+  constexpr std::size_t chunk = 1024;
+  tape<Network> tape{executor, max_batch{chunk}};
+  std::vector<std::uint32_t> ids;
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    const std::size_t count = std::min(chunk, records.size() - first);
+    ids.resize(count);
+    for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::uint32_t>(first + i);
+    logits.resize(count * classes);
+    chunk_losses.resize(count);
+    const batch<Network, cross_entropy> samples{records, ids};
+    const auto gradients = per_sample_gradients(network, cross_entropy{}, samples, tape);
+    unprotected::evaluate_into(executor, assign(logits, outputs(gradients)), assign(chunk_losses, losses(gradients)));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+      const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+      right += largest == records.targets(first + i)[0] ? 1U : 0U;
+      loss += chunk_losses[i];
+    }
+  }
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace pergrad::inline v0_1

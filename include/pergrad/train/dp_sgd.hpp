@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot part
+//
+// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with probability
+// q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty batch; divide by the
+// public constant; update. The ledger counts the event that this very sampler yields.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <pergrad/batch.hpp>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/sgd.hpp>
+#include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic };
+
+/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
+struct dp_sgd_options {
+  std::optional<l2_clip_norm> clip;               ///< C, the most that one record can add to a sum
+  std::optional<noise_multiplier> noise;          ///< sigma; the noise's standard deviation is sigma C
+  std::optional<poisson_sampling> sampling;       ///< how records enter a batch, and what that costs
+  std::optional<expected_batch_size> divisor;     ///< a public constant, never the drawn size
+  std::optional<pergrad::learning_rate> learning_rate;
+  clipping_kind clipping = clipping_kind::flat;
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  double momentum = 0;                            ///< of sgd
+  adam_options adam{};                            ///< of adam
+  pergrad::max_batch max_batch{256};              ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<privacy_budget> budget;           ///< steps beyond it are refused
+  bool private_metrics = false;                   ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Private values of one step: for debugging, never for release.
+struct step_metrics {
+  std::size_t batch_size = 0;
+  double mean_loss = 0;         ///< over the batch; NaN if it was empty
+  double mean_norm = 0;         ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;      ///< samples whose norm is above C
+  std::size_t non_finite = 0;   ///< samples that were left out
+};
+
+template <class Network, class Loss, random_generator Generator>
+class dp_sgd;
+namespace unprotected {
+template <class Network, class Loss, class Generator>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
+}  // namespace unprotected
+
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates nothing.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator>
+class dp_sgd {
+ public:
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+
+  /// Throws std::invalid_argument naming an option that is missing or out of range.
+  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options, Generator generator = Generator{})
+      : executor_{&executor}, network_{&network}, loss_{loss}, options_{checked(options)}, generator_{std::move(generator)},
+        tape_{executor, options.max_batch}, total_{executor}, update_{executor}, optimizer_{make_optimizer(options)},
+        accountant_{options.budget}, event_{options.sampling->event(*options.noise)} {
+    records_.reserve(options.max_batch.count);
+    if (options.private_metrics) {
+      losses_.resize(options.max_batch.count);
+      norms_.resize(options.max_batch.count);
+    }
+    accountant_.prepare(event_);
+  }
+
+  /// Would one more step keep to the budget? Always true without one.
+  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
+
+  /// One logical step on the whole data set. Throws budget_exhausted, with nothing changed, if it would exceed the budget;
+  /// std::invalid_argument for records that do not fit the network.
+  void step(const dataset<scalar, target>& records) {
+    if (records.size() > std::numeric_limits<std::uint32_t>::max()) {
+      throw std::invalid_argument("pergrad: dp_sgd: more than 2^32 - 1 records");
+    }
+    accountant_.spend(event_);
+    metrics_ = {};
+    total_.clear(sensitivity());
+    records_.clear();
+    const std::uint64_t sampling_step = generator_.next_step();
+    options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
+      records_.push_back(static_cast<std::uint32_t>(record));
+      if (records_.size() == options_.max_batch.count) add_chunk(records);
+    });
+    add_chunk(records);
+    if (metrics_.batch_size > 0) metrics_.mean_loss /= static_cast<double>(metrics_.batch_size);
+    evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
+    std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
+  }
+
+  /// Steps taken, each with its noise.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
+  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
+  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  /// The noised gradient of the last step, before division: released.
+  [[nodiscard]] const private_gradient<Network>& last_update() const noexcept { return update_; }
+
+ private:
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator>(const dp_sgd& trainer);
+
+  [[nodiscard]] static const dp_sgd_options& checked(const dp_sgd_options& options) {
+    const auto require = [](bool given, const char* name) {
+      if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
+    };
+    require(options.clip.has_value(), "clip");
+    require(options.noise.has_value(), "noise");
+    require(options.sampling.has_value(), "sampling");
+    require(options.divisor.has_value(), "divisor");
+    require(options.learning_rate.has_value(), "learning_rate");
+    if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
+    return options;
+  }
+  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+    return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+
+  template <class Function>
+  auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
+    switch (options_.clipping) {
+      case clipping_kind::per_layer:
+        return f(sum(clip_per_layer(gradients, *options_.clip)));
+      case clipping_kind::automatic:
+        return f(sum(normalise(gradients, *options_.clip)));
+      default:
+        return f(sum(clip(gradients, *options_.clip)));
+    }
+  }
+  [[nodiscard]] double sensitivity() {
+    const std::vector<std::uint32_t> nobody;
+    const dataset<scalar, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const batch<Network, Loss> empty{no_records, nobody};
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), [](const auto& sum) { return sum.sensitivity(); });
+  }
+
+  void add_chunk(const dataset<scalar, target>& records) {
+    if (records_.empty()) return;
+    const batch<Network, Loss> chunk{records, records_};
+    with_clipped(per_sample_gradients(*network_, loss_, chunk, tape_), [&](const auto& sum) {
+      if (!options_.private_metrics) {
+        evaluate_into(*executor_, accumulate(total_, sum));
+        return;
+      }
+      const auto gradients = sum.leaf();
+      const std::span<double> chunk_losses{losses_.data(), chunk.size()};
+      const std::span<double> chunk_norms{norms_.data(), chunk.size()};
+      unprotected::evaluate_into(*executor_, accumulate(total_, sum), assign(chunk_losses, losses(gradients)),
+                                 assign(chunk_norms, l2_norms(gradients)));
+      note(chunk_losses, chunk_norms);
+    });
+    records_.clear();
+  }
+  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
+    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
+      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += chunk_losses[i];
+      if (!std::isfinite(chunk_norms[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (chunk_norms[i] > options_.clip->value()) ++metrics_.clipped;
+    }
+  }
+
+  const host* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  dp_sgd_options options_;
+  Generator generator_;
+  tape<Network> tape_;
+  bounded_total<Network> total_;
+  private_gradient<Network> update_;
+  any_optimizer optimizer_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  std::vector<std::uint32_t> records_;
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+template <class Network, class Loss>
+dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
+template <class Network, class Loss, random_generator Generator>
+dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+
+namespace unprotected {
+
+/// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
+template <class Network, class Loss, class Generator>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer) {
+  return trainer.metrics_;
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
