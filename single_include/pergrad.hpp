@@ -4,11 +4,8701 @@
 #ifndef PERGRAD_SINGLE_HEADER_INCLUDED
 #define PERGRAD_SINGLE_HEADER_INCLUDED
 
-// pergrad/pergrad.hpp - the whole library.
+// pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 
-// pergrad/version.hpp - the version of the library; the build reads it from here and from nowhere else.
+// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+//
+// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
 
+#include <cstddef>
+#include <cstdint>
+// pergrad/shape.hpp - compile-time shapes of one sample, and the small window sizes that layers take
+//
+// A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what makes
+// a per-sample gradient well defined, and why a layer cannot mix samples by accident.
+
+namespace pergrad::inline v0_1 {
+
+/// The logical shape of one sample: 1 to 4 extents, outermost first, as in PyTorch without its batch axis.
+///
+/// `{features}`, `{positions, features}`, `{channels, height, width}` or `{channels, depth, height, width}`.
+/// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no shape".
+struct shape {
+  std::size_t e0 = 0;
+  std::size_t e1 = 0;
+  std::size_t e2 = 0;
+  std::size_t e3 = 0;
+
+  /// Number of extents, 0 to 4.
+  [[nodiscard]] constexpr std::size_t rank() const noexcept {
+    return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
+  }
+  /// Number of values in a sample: the product of the extents (0 for `shape{}`).
+  [[nodiscard]] constexpr std::size_t size() const noexcept {
+    return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
+  }
+  /// Extent `axis`, counted from the outermost; 1 beyond the rank.
+  [[nodiscard]] constexpr std::size_t operator[](std::size_t axis) const noexcept {
+    const std::size_t extent = axis == 0 ? e0 : axis == 1 ? e1 : axis == 2 ? e2 : e3;
+    return extent == 0 ? 1U : extent;
+  }
+  friend constexpr bool operator==(const shape&, const shape&) noexcept = default;
+};
+
+/// Height and width of a window, a stride, a padding or a dilation. One number means a square one.
+struct extent {
+  std::size_t height = 1;
+  std::size_t width = 1;
+
+  constexpr extent() noexcept = default;
+  constexpr extent(std::size_t both) noexcept : height{both}, width{both} {}  // implicit: `conv2d<16, 8>` reads well
+  constexpr extent(std::size_t rows, std::size_t columns) noexcept : height{rows}, width{columns} {}
+  friend constexpr bool operator==(const extent&, const extent&) noexcept = default;
+};
+
+/// Layer option: step between neighbouring windows. `stride<2>` or `stride<2, 1>` (height, width).
+template <std::size_t Height, std::size_t Width = Height>
+struct stride {
+  static constexpr extent value{Height, Width};
+};
+/// Layer option: zeros around the input. `padding<3>` or `padding<1, 0>` (height, width), on both sides.
+template <std::size_t Height, std::size_t Width = Height>
+struct padding {
+  static constexpr extent value{Height, Width};
+};
+/// Layer option: distance between the taps of a kernel; 1 means dense.
+template <std::size_t Height, std::size_t Width = Height>
+struct dilation {
+  static constexpr extent value{Height, Width};
+};
+/// Layer option: split channels into independent groups.
+template <std::size_t Count>
+struct groups {
+  static constexpr std::size_t value = Count;
+};
+/// Layer option: no bias term.
+struct no_bias {};
+
+namespace detail {
+
+/// Options of a windowed layer, gathered from its option types in any order.
+struct window_options {
+  extent stride{1};
+  extent padding{0};
+  extent dilation{1};
+  std::size_t groups = 1;
+  bool bias = true;
+  bool stride_given = false;
+};
+
+template <std::size_t Height, std::size_t Width>
+constexpr void apply(window_options& options, pergrad::stride<Height, Width> option) noexcept {
+  options.stride = option.value;
+  options.stride_given = true;
+}
+template <std::size_t Height, std::size_t Width>
+constexpr void apply(window_options& options, pergrad::padding<Height, Width> option) noexcept {
+  options.padding = option.value;
+}
+template <std::size_t Height, std::size_t Width>
+constexpr void apply(window_options& options, pergrad::dilation<Height, Width> option) noexcept {
+  options.dilation = option.value;
+}
+template <std::size_t Count>
+constexpr void apply(window_options& options, pergrad::groups<Count> option) noexcept {
+  options.groups = option.value;
+}
+constexpr void apply(window_options& options, no_bias) noexcept { options.bias = false; }
+
+template <class... Options>
+[[nodiscard]] constexpr window_options gather_options() noexcept {
+  window_options options;
+  (apply(options, Options{}), ...);
+  return options;
+}
+
+/// Windows that fit along one axis: floor((size + 2·padding − dilation·(kernel − 1) − 1) / stride) + 1, or 0 if none does.
+[[nodiscard]] constexpr std::size_t window_count(std::size_t size, std::size_t kernel, std::size_t stride,
+                                                 std::size_t padding, std::size_t dilation) noexcept {
+  const std::size_t reach = dilation * (kernel - 1) + 1;
+  const std::size_t padded = size + 2 * padding;
+  return kernel == 0 || stride == 0 || padded < reach ? 0 : (padded - reach) / stride + 1;
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace pergrad::inline v0_1 {
+
+/// The type of one target value of a loss.
+template <class Loss, class Scalar>
+using target_of = typename Loss::template target<Scalar>;
+
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or several).
+template <class Scalar, class Target>
+class dataset {
+ public:
+  /// Throws std::invalid_argument unless both spans hold the same, whole number of records.
+  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input, std::size_t targets_per_record = 1)
+      : inputs_{inputs}, targets_{targets}, input_{input}, targets_per_record_{targets_per_record} {
+    if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
+        targets.size() % targets_per_record != 0 || inputs.size() / input.size() != targets.size() / targets_per_record) {
+      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) + " input values in records of " +
+                                  std::to_string(input.size()) + " do not match " + std::to_string(targets.size()) +
+                                  " targets, " + std::to_string(targets_per_record) + " a record");
+    }
+  }
+
+  /// Number of records. Under add-or-remove-one neighbours this is a private value.
+  [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
+  [[nodiscard]] shape input_shape() const noexcept { return input_; }
+  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept { return inputs_.data() + record * input_.size(); }
+  [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
+    return targets_.subspan(record * targets_per_record_, targets_per_record_);
+  }
+  [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
+
+ private:
+  std::span<const Scalar> inputs_;
+  std::span<const Target> targets_;
+  shape input_;
+  std::size_t targets_per_record_;
+};
+
+/// The samples of one evaluation.
+template <class Network, class Loss>
+class batch {
+ public:
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+
+  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or if a
+  /// target is not valid for the loss.
+  batch(std::span<const scalar> inputs, std::span<const target> targets)
+      : records_{inputs, targets, Network::input_shape, per_sample}, count_{records_.size()} {
+    for (std::size_t i = 0; i < count_; ++i) check(i);
+  }
+  /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
+  /// Throws std::invalid_argument or std::out_of_range as above.
+  batch(const dataset<scalar, target>& records, std::span<const std::uint32_t> ids)
+      : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
+    if (records.input_shape().size() != Network::input_shape.size()) {
+      throw std::invalid_argument("pergrad: batch: records have " + std::to_string(records.input_shape().size()) +
+                                  " input values, the network takes " + std::to_string(Network::input_shape.size()));
+    }
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (ids[i] >= records.size()) {
+        throw std::out_of_range("pergrad: batch: record " + std::to_string(ids[i]) + " of a data set with " +
+                                std::to_string(records.size()));
+      }
+      check(i);
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] const scalar* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept { return records_.targets(record(sample)); }
+
+ private:
+  static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
+  void check(std::size_t sample) const {
+    const std::span<const target> these = targets(sample);
+    if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
+      throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" +
+                                  (these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{}) +
+                                  " that this loss does not take");
+    }
+  }
+
+  dataset<scalar, target> records_;
+  std::span<const std::uint32_t> ids_;
+  bool gathered_ = false;
+  std::size_t count_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/concepts.hpp - the contracts of layers and losses
+//
+//        x (input)  ->  [ layer: parameters w ]  ->  y (output)          forward
+//        dx         <-  [                     ]  <-  backprop = dL/dy    backward
+//
+// A layer is a stateless struct. It speaks of one sample, of its values in PyTorch's order, and never sees a batch.
+// It comes in one of five kinds, told apart by its members:
+//   affine       affine(in)                    y_t = W view_t(x) + b: everything follows from the geometry
+//   elementwise  value(x), derivative(x, y)    one scalar function: everything follows from it
+//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its gradient
+//   reshape      is_reshape                    the same values under another shape
+//   general      forward/backward/factors      anything else; the kind that users write
+
+#include <concepts>
+// pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
+//
+// Every parameter block's gradient for sample b is one of
+//     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
+//     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
+// so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are derived.
+// An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output gradient its delta.
+
+#include <array>
+
+namespace pergrad::inline v0_1 {
+
+/// Where a factor's values lie, for one sample.
+enum class source {
+  activation,  ///< the layer's input x
+  output,      ///< the layer's output y
+  backprop,    ///< the gradient of the loss with respect to the layer's output
+  saved,       ///< values that the layer's own forward or backward wrote to its saved area
+  ones         ///< the constant 1 (elementwise factors only)
+};
+
+/// One factor: values at `offset + t * position_stride + i * stride` of a source, for position t and element i.
+struct operand {
+  source from = source::ones;
+  std::size_t offset = 0;
+  std::size_t position_stride = 0;
+  std::size_t stride = 1;
+};
+
+/// One parameter block's gradient. Make it with `outer_sum` or `elementwise_sum`.
+struct factor {
+  bool outer = false;
+  std::size_t positions = 1;  ///< T
+  std::size_t rows = 0;       ///< width of delta; for an elementwise sum the block's size
+  std::size_t columns = 1;    ///< width of x; 1 for an elementwise sum
+  operand delta;
+  operand other;  ///< x of an outer product, u of an elementwise product
+
+  /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
+};
+
+/// `G = sum_t delta_t (x) x_t`, a block of `rows * columns` parameters.
+[[nodiscard]] constexpr factor outer_sum(std::size_t positions, std::size_t rows, operand delta, std::size_t columns,
+                                         operand x) noexcept {
+  return {true, positions, rows, columns, delta, x};
+}
+/// `g = sum_t delta_t (.) u_t`, a block of `count` parameters. With `u` left out, u = 1: a bias.
+[[nodiscard]] constexpr factor elementwise_sum(std::size_t positions, std::size_t count, operand delta,
+                                               operand u = {}) noexcept {
+  return {false, positions, count, 1, delta, u};
+}
+
+/// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
+template <std::size_t Count>
+using factor_list = std::array<factor, Count>;
+
+template <class... Factors>
+[[nodiscard]] constexpr factor_list<sizeof...(Factors)> list_factors(Factors... factors) noexcept {
+  return {factors...};
+}
+
+/// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, height, width) input.
+///
+/// View t = (i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W as
+/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view that
+/// sees everything at one position.
+struct affine_map {
+  std::size_t in_channels = 0;
+  extent in_size;
+  std::size_t out_channels = 0;
+  extent out_size;
+  extent kernel{1};
+  extent stride{1};
+  extent padding{0};
+  extent dilation{1};
+  std::size_t groups = 1;
+  bool bias = true;
+
+  /// Positions T of the view.
+  [[nodiscard]] constexpr std::size_t positions() const noexcept { return out_size.height * out_size.width; }
+  /// Width of the view per group: d.
+  [[nodiscard]] constexpr std::size_t view_width() const noexcept {
+    return in_channels / groups * kernel.height * kernel.width;
+  }
+  /// Outputs per group: p.
+  [[nodiscard]] constexpr std::size_t group_outputs() const noexcept { return out_channels / groups; }
+  [[nodiscard]] constexpr std::size_t weight_count() const noexcept { return out_channels * view_width(); }
+  [[nodiscard]] constexpr std::size_t parameter_count() const noexcept {
+    return weight_count() + (bias ? out_channels : 0);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+#include <type_traits>
+#include <utility>
+
+namespace pergrad::inline v0_1 {
+
+/// Input rows (or columns) `begin .. end - 1` that one output row (or column) of a pool sees, inside the input.
+struct window_range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+namespace detail {
+
+template <class Layer>
+concept has_output_shape = requires(shape in) {
+  { Layer::output_shape(in) } -> std::convertible_to<shape>;
+};
+template <class Layer>
+concept has_parameter_count = requires(shape in) {
+  { Layer::parameter_count(in) } -> std::convertible_to<std::size_t>;
+};
+template <class Layer>
+concept has_affine = requires(shape in) {
+  { Layer::affine(in) } -> std::convertible_to<affine_map>;
+};
+template <class Layer>
+concept has_value = requires(float x) {
+  { Layer::value(x) } -> std::convertible_to<float>;
+};
+template <class Layer>
+concept is_reshape = requires { requires Layer::is_reshape; };
+template <class Layer>
+concept is_branch_sum = requires { requires Layer::is_branch_sum; };
+template <class Layer>
+concept is_mixing = requires { requires Layer::mixes_samples; };
+template <class Layer>
+concept has_accepts = requires(shape in) {
+  { Layer::accepts(in) } -> std::convertible_to<bool>;
+};
+template <class Layer>
+concept has_factors = requires(shape in) { Layer::factors(in).size(); };
+template <class Layer>
+concept has_saved_count = requires(shape in) {
+  { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
+};
+template <class Layer>
+concept has_windows = requires(shape in, std::size_t i, float x) {
+  { Layer::rows(in, i) } -> std::convertible_to<window_range>;
+  { Layer::columns(in, i) } -> std::convertible_to<window_range>;
+  { Layer::combine(x, x) } -> std::convertible_to<float>;
+};
+template <class Layer, class Scalar = float>
+concept has_plain_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
+                                     std::span<Scalar> y) { Layer::forward(in, w, x, y); };
+template <class Layer, class Scalar = float>
+concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
+                                      std::span<Scalar> y) { Layer::forward(in, w, x, y, y); };
+template <class Layer, class Scalar = float>
+concept has_plain_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
+                                      std::span<Scalar> dx) { Layer::backward(in, w, x, x, dx); };
+template <class Layer, class Scalar = float>
+concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
+                                       std::span<Scalar> dx) { Layer::backward(in, w, x, x, dx, dx); };
+template <class Layer>
+concept has_general_forward = has_plain_forward<Layer> || has_saving_forward<Layer>;
+template <class Layer>
+concept has_general_backward = has_plain_backward<Layer> || has_saving_backward<Layer>;
+
+/// Parameters of any kind of layer; parameter-free kinds need not say so.
+template <class Layer>
+[[nodiscard]] constexpr std::size_t parameter_count_of(shape in) {
+  if constexpr (has_affine<Layer>) {
+    return Layer::affine(in).parameter_count();
+  } else if constexpr (has_parameter_count<Layer>) {
+    return Layer::parameter_count(in);
+  } else {
+    return 0;
+  }
+}
+
+template <class Layer>
+[[nodiscard]] constexpr shape output_shape_of(shape in) {
+  if constexpr (has_value<Layer> && !has_output_shape<Layer>) {
+    return in;
+  } else if constexpr (has_output_shape<Layer>) {
+    return Layer::output_shape(in);
+  } else {
+    return {};
+  }
+}
+
+}  // namespace detail
+
+/// A layer whose per-sample gradient the library can derive. See the head of this file and docs/custom_layers.md.
+///
+/// requires  `output_shape(in)` and `parameter_count(in)` constexpr; `forward` writes every element of y; `backward` writes
+///           every element of dx from (parameters, x, backprop) of the same sample; both depend on nothing else
+/// ensures   the library derives gradients, norms, clipping and memory from `factors(in)`
+template <class Layer>
+concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail::is_reshape<Layer> ||
+                detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
+                (detail::has_output_shape<Layer> && detail::has_general_forward<Layer> &&
+                 detail::has_general_backward<Layer>);
+
+/// A loss: exactly one number a sample.
+///
+/// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
+///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is computed;
+///           `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+template <class Loss>
+concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
+                        std::span<const typename Loss::template target<float>> targets) {
+  { Loss::target_count(output) } -> std::convertible_to<std::size_t>;
+  { Loss::accepts(output) } -> std::convertible_to<bool>;
+  { Loss::valid(output, targets) } -> std::convertible_to<bool>;
+  { Loss::evaluate(y, targets, dy) } -> std::same_as<double>;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/data/idx.hpp - reads IDX files, the format of MNIST and Fashion-MNIST, and believes nothing in them unchecked
+//
+// Format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"; all integers big-endian):
+//
+//   offset 0        2 bytes   zero
+//   offset 2        1 byte    element type; 0x08 = unsigned byte, the only one read here
+//   offset 3        1 byte    number of dimensions d, at least one
+//   offset 4        4 d bytes extents e_1 ... e_d, the slowest-varying first
+//   offset 4 + 4 d  e_1 * ... * e_d bytes, nothing after them
+//
+// The extents are claims of the file. They are multiplied with an overflow check and compared with the bytes that are
+// there before anything of that size is allocated.
+
+#include <cerrno>
+#include <cstdio>
+#include <limits>
+#include <memory>
 #include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+/// An array of bytes as an IDX file holds it. Invariant: `values.size()` is the product of `extents`.
+struct idx_array {
+  std::vector<std::size_t> extents;  ///< slowest-varying dimension first; for images: count, height, width
+  std::vector<std::uint8_t> values;  ///< row-major
+};
+
+namespace detail::idx {
+
+[[noreturn]] inline void throw_error(std::string_view name, std::size_t offset, const std::string& what) {
+  throw std::runtime_error("pergrad: " + std::string(name) + ", byte " + std::to_string(offset) + ": " + what);
+}
+
+[[nodiscard]] inline std::string hex_byte(std::uint8_t value) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  return {'0', 'x', digits[value >> 4U], digits[value & 15U]};
+}
+
+[[nodiscard]] inline std::string list_extents(const std::vector<std::size_t>& extents) {
+  std::string text;
+  for (const std::size_t extent : extents) {
+    text += (text.empty() ? "" : " x ") + std::to_string(extent);
+  }
+  return text;
+}
+
+/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error.
+[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path) {
+  struct closer {
+    void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
+  };
+  const auto fail = [&path](const char* verb) {
+    throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
+                             std::generic_category().message(errno));
+  };
+  const std::unique_ptr<std::FILE, closer> stream(std::fopen(path.c_str(), "rb"));
+  if (!stream) {
+    fail("open");
+  }
+  constexpr std::size_t chunk = std::size_t{1} << 16U;
+  std::vector<std::uint8_t> bytes;
+  std::size_t used = 0;
+  for (std::size_t got = chunk; got == chunk; used += got) {
+    bytes.resize(used + chunk);
+    got = std::fread(bytes.data() + used, 1, chunk, stream.get());
+  }
+  if (std::ferror(stream.get()) != 0) {
+    fail("read");
+  }
+  bytes.resize(used);
+  return bytes;
+}
+
+}  // namespace detail::idx
+
+/// Parses the bytes of one IDX file of unsigned bytes. `name` is used in error messages only.
+/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for a
+/// truncated header, a wrong magic number or element type, no dimensions, extents whose product overflows, and a
+/// payload that is shorter or longer than the extents say.
+[[nodiscard]] inline idx_array parse_idx(std::span<const std::uint8_t> bytes, std::string_view name) {
+  constexpr std::size_t magic_size = 4;
+  constexpr std::size_t extent_size = 4;
+  constexpr std::uint8_t unsigned_byte = 0x08;
+  const auto fail = [name](std::size_t offset, const std::string& what) {
+    detail::idx::throw_error(name, offset, what);
+  };
+
+  if (bytes.size() < magic_size) {
+    fail(bytes.size(), "the file ends inside the IDX magic number; expected " + std::to_string(magic_size) + " bytes");
+  }
+  for (std::size_t offset = 0; offset < 2; ++offset) {
+    if (bytes[offset] != 0) {
+      fail(offset, "found " + detail::idx::hex_byte(bytes[offset]) + ", expected the zero that starts every IDX file");
+    }
+  }
+  if (bytes[2] != unsigned_byte) {
+    fail(2, "found element type " + detail::idx::hex_byte(bytes[2]) + ", expected 0x08 (unsigned byte)");
+  }
+  const std::size_t dimensions = bytes[3];
+  if (dimensions == 0) {
+    fail(3, "found 0 dimensions, expected at least 1");
+  }
+  const std::size_t header_size = magic_size + extent_size * dimensions;
+  if (bytes.size() < header_size) {
+    fail(bytes.size(), "the file ends inside the IDX header; expected " + std::to_string(header_size) + " bytes for " +
+                           std::to_string(dimensions) + " dimensions");
+  }
+
+  idx_array array;
+  array.extents.reserve(dimensions);
+  bool empty = false;
+  for (std::size_t offset = magic_size; offset < header_size; offset += extent_size) {
+    std::uint32_t extent = 0;
+    for (const std::uint8_t byte : bytes.subspan(offset, extent_size)) {
+      extent = (extent << 8U) | byte;
+    }
+    array.extents.push_back(extent);
+    empty = empty || extent == 0;
+  }
+  std::size_t count = empty ? 0 : 1;
+  for (std::size_t axis = 0; axis < dimensions && !empty; ++axis) {
+    if (array.extents[axis] > std::numeric_limits<std::size_t>::max() / count) {
+      fail(magic_size + extent_size * axis, "the product of the extents " + detail::idx::list_extents(array.extents) +
+                                                " overflows, expected at most the bytes of the file");
+    }
+    count *= array.extents[axis];
+  }
+
+  const std::size_t payload = bytes.size() - header_size;
+  if (payload < count) {
+    fail(bytes.size(), "the file ends after " + std::to_string(payload) + " values, expected " + std::to_string(count) +
+                           " (" + detail::idx::list_extents(array.extents) + ")");
+  }
+  if (payload > count) {
+    fail(header_size + count, "found " + std::to_string(payload - count) + " bytes after the last value, expected " +
+                                  std::to_string(count) + " values (" + detail::idx::list_extents(array.extents) +
+                                  ") and then the end of the file");
+  }
+  const auto values = bytes.subspan(header_size);
+  array.values.assign(values.begin(), values.end());
+  return array;
+}
+
+/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read.
+[[nodiscard]] inline idx_array read_idx(const std::string& path) {
+  return parse_idx(detail::idx::read_bytes(path), path);
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/errors.hpp - every compile-time message of the library, in one room
+//
+// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (network.hpp) makes sure
+// that only the first mistake of a network is explained, so that the compiler prints one error and not its consequences.
+
+namespace pergrad::inline v0_1::error {
+
+/// Position of a layer in its network's list, counted from 0; a nested layer has the index of the outermost one.
+template <std::size_t Index>
+struct at_layer {};
+/// The layer that is wrong.
+template <class Layer>
+struct layer_type {};
+/// The shape that the layer gets.
+template <shape Given>
+struct gets {};
+/// A number of parameters.
+template <std::size_t Count>
+struct count {};
+
+template <class...>
+inline constexpr bool never = false;
+
+// clang-format off
+template <class Where, class Layer, class Given> struct no_output_shape {
+  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_parameter_count {
+  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_forward {
+  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_backward {
+  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_factors {
+  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
+  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
+  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct mixes_samples {
+  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
+};
+template <class Where, class Layer, class Given> struct needs_an_image {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_features {
+  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
+  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
+  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
+  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct zero_is_no_size {
+  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct option_not_offered {
+  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct layer_rejects_its_input {
+  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct layer_gives_no_output {
+  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
+};
+template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
+  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct element_function_changes_shape {
+  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+};
+template <class Network> struct empty_network {
+  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
+};
+template <class Input> struct not_a_shape {
+  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
+};
+template <class Loss, class Output> struct loss_rejects_the_networks_output {
+  static_assert(never<Loss>, "this loss does not fit the network's output shape; see docs/networks.md");
+};
+template <class Tape> struct temporary_tape {
+  static_assert(never<Tape>, "per-sample gradients are lazy and read the tape later: name it first (net::tape tape{exec, pergrad::max_batch{256}};) and pass the name; see docs/expressions.md");
+};
+template <class What> struct temporary_operand {
+  static_assert(never<What>, "per-sample gradients are lazy and read the network and the batch later: give them a name and pass the name; see docs/expressions.md");
+};
+template <class Sum> struct noise_on_an_unclipped_sum {
+  static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, l2_clip_norm{C})) + gaussian_noise(...); see docs/privacy.md");
+};
+template <class Gradient> struct private_step_needs_a_noised_sum {
+  static_assert(never<Gradient>, "a private optimizer takes only a noised gradient: evaluate sum(clip(g, C)) + gaussian_noise(...) into a private_gradient; see docs/privacy.md");
+};
+template <class Expression> struct release_needs_noise {
+  static_assert(never<Expression>, "only a clipped and noised sum may be released by evaluate_into; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
+};
+template <class Expression> struct has_no_meaning {
+  static_assert(never<Expression>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
+};
+template <class Method, class Where, class Positions> struct product_method_needs_one_position {
+  static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");
+};
+// clang-format on
+
+}  // namespace pergrad::inline v0_1::error
+// pergrad/gradients/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+//
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is scaled by
+// it and by nothing else.
+
+#include <cmath>
+// pergrad/gradients/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
+//
+// Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
+// evaluation (evaluate.hpp) computes, and it names the executor.
+
+// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and sums
+//
+//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up lanes
+//
+// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order, so the
+// bits of a sum do not depend on the number of threads.
+
+// pergrad/detail/graph.hpp - unfolds a network's layers into one flat list of nodes
+//
+// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and repeated
+// without renumbering. Types are looked up in an indexed base table: recursion over the list would be quadratic to compile.
+
+// pergrad/layers/sequential.hpp - lists of layers as one entry of a network: sequential, repeat, residual, projection
+//
+// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many nodes
+// back its input lies (detail/graph.hpp). A residual ends in a node that adds two branches; the shared input's gradient is
+// the sum of the branches' gradients.
+
+namespace pergrad::inline v0_1 {
+
+/// The layers one after the other. PyTorch: `nn.Sequential`.
+template <class... Layers>
+struct sequential {};
+
+/// `Count` copies of the layers one after the other, each copy with parameters of its own.
+template <std::size_t Count, class... Layers>
+struct repeat {};
+
+/// Last entry of a `residual`: the layers of its shortcut.
+template <class... Layers>
+struct projection {};
+
+/// y = body(x) + x, or y = body(x) + shortcut(x) where the last entry is `projection<Layers...>`.
+/// Parameters: the body's, then the projection's. (He et al. 2015, arXiv:1512.03385)
+template <class... Layers>
+struct residual {};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A layer whose input lies `Back` nodes before it; a branch sum has a second input `Back2` nodes before it.
+template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0>
+struct node {
+  using layer_type = Layer;
+  static constexpr std::size_t back = Back;
+  static constexpr std::size_t back2 = Back2;
+};
+
+template <class... Nodes>
+struct node_list {
+  static constexpr std::size_t size = sizeof...(Nodes);
+};
+
+/// The node that ends a residual: y = a + b.
+struct branch_sum {
+  static constexpr bool is_branch_sum = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+};
+
+template <class... Lists>
+struct join;
+template <>
+struct join<> {
+  using type = node_list<>;
+};
+template <class... Nodes>
+struct join<node_list<Nodes...>> {
+  using type = node_list<Nodes...>;
+};
+template <class... First, class... Second>
+struct join<node_list<First...>, node_list<Second...>> {
+  using type = node_list<First..., Second...>;
+};
+template <class... First, class... Second, class... Third, class... Fourth, class... Rest>
+struct join<node_list<First...>, node_list<Second...>, node_list<Third...>, node_list<Fourth...>, Rest...> {
+  using type = typename join<node_list<First..., Second..., Third..., Fourth...>, Rest...>::type;
+};
+template <class... First, class... Second, class... Third>
+struct join<node_list<First...>, node_list<Second...>, node_list<Third...>> {
+  using type = node_list<First..., Second..., Third...>;
+};
+
+/// A list whose outside input lies `Distance` nodes further back than it would if it followed that input directly.
+template <class List, std::size_t Distance, class Indices = std::make_index_sequence<List::size>>
+struct shift;
+template <class... Nodes, std::size_t Distance, std::size_t... Index>
+struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
+                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0)>...>;
+};
+
+/// Entries of a network's list that come to nothing.
+template <class Layer>
+struct unfold {
+  using type = node_list<node<Layer>>;
+};
+template <class... Layers>
+struct unfold<sequential<Layers...>> {
+  using type = typename join<typename unfold<Layers>::type...>::type;
+};
+
+template <class List, std::size_t Count>
+struct repeat_list {
+  using half = typename repeat_list<List, Count / 2>::type;
+  using type = std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
+};
+template <class List>
+struct repeat_list<List, 1> {
+  using type = List;
+};
+template <class List>
+struct repeat_list<List, 0> {
+  using type = node_list<>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<repeat<Count, Layers...>> {
+  using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
+};
+
+template <class Body, class Shortcut>
+struct residual_list {
+  using type = typename join<Body, typename shift<Shortcut, Body::size>::type,
+                             node_list<node<branch_sum, Shortcut::size + 1, 1>>>::type;
+};
+template <class Body>
+struct residual_list<Body, node_list<>> {
+  using type = typename join<Body, node_list<node<branch_sum, 1, Body::size + 1>>>::type;
+};
+
+/// Splits the projection, if any, from a residual's body.
+template <class Body, class... Layers>
+struct split_residual;
+template <class... Body>
+struct split_residual<sequential<Body...>> {
+  using body = sequential<Body...>;
+  using shortcut = sequential<>;
+};
+template <class... Body, class... Shortcut>
+struct split_residual<sequential<Body...>, projection<Shortcut...>> {
+  using body = sequential<Body...>;
+  using shortcut = sequential<Shortcut...>;
+};
+template <class... Body, class Next, class... Rest>
+struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<sequential<Body..., Next>, Rest...> {};
+
+template <class... Layers>
+struct unfold<residual<Layers...>> {
+  using split = split_residual<sequential<>, Layers...>;
+  using type = typename residual_list<typename unfold<typename split::body>::type,
+                                      typename unfold<typename split::shortcut>::type>::type;
+};
+
+template <std::size_t Index, class Type>
+struct table_entry {};
+template <class Indices, class... Types>
+struct type_table_base;
+template <std::size_t... Index, class... Types>
+struct type_table_base<std::index_sequence<Index...>, Types...> : table_entry<Index, Types>... {};
+/// Constant-time lookup of a type by index.
+template <class... Types>
+struct type_table : type_table_base<std::index_sequence_for<Types...>, Types...> {};
+template <std::size_t Index, class Type>
+std::type_identity<Type> look_up(table_entry<Index, Type>);
+template <std::size_t Index, class Table>
+using type_at = typename decltype(look_up<Index>(Table{}))::type;
+
+/// Calls f(std::integral_constant<std::size_t, 0>{}), …, f(…<Count - 1>); no fold, which clang limits to 256 operands.
+template <std::size_t Count, class Function>
+constexpr void for_each_index(Function&& f) {
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    using expand = int[];
+    static_cast<void>(expand{0, (static_cast<void>(f(std::integral_constant<std::size_t, Index>{})), 0)...});
+  }
+  (std::make_index_sequence<Count>{});
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
+//
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing that
+// is computed depends on it.
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace pergrad::inline v0_1 {
+
+/// A number of threads; 0 means all that the machine has.
+struct threads {
+  std::size_t count = 0;
+};
+
+/// Runs everything on the CPU. Give the same executor to the network, the tape and every evaluation.
+///
+/// Results do not depend on the number of threads, bit for bit. Not copyable: it owns its threads.
+class host {
+ public:
+  host() : host{threads{}} {}
+  explicit host(threads wanted) : crew_{std::make_unique<crew>()} {
+    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
+    count = count == 0 ? 1 : count;
+    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
+    crew_->members.reserve(count - 1);
+    for (std::size_t worker = 1; worker < count; ++worker) {
+      crew_->members.emplace_back([shared = crew_.get(), worker] { serve(*shared, worker); });
+    }
+  }
+
+  /// Threads that work, the caller's included.
+  [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
+
+  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
+  /// The first exception thrown by a task is thrown again here. Allocates nothing.
+  template <class Function>
+  void parallel(std::size_t count, Function&& f) const {
+    using function_type = std::remove_reference_t<Function>;
+    if (count == 0) return;
+    const std::lock_guard lock{crew_->one_job_at_a_time};
+    crew& shared = *crew_;
+    shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+    shared.call = [](void* context, std::size_t task, std::size_t worker) {
+      (*static_cast<function_type*>(context))(task, worker);
+    };
+    shared.count = count;
+    shared.next.store(0, std::memory_order_relaxed);
+    const bool alone = count == 1 || shared.members.empty();
+    if (!alone) {
+      shared.busy.store(shared.members.size(), std::memory_order_relaxed);
+      shared.job.fetch_add(1, std::memory_order_release);
+      shared.job.notify_all();
+    }
+    work(shared, 0);
+    if (!alone) {
+      for (std::size_t waiting = shared.busy.load(std::memory_order_acquire); waiting != 0;
+           waiting = shared.busy.load(std::memory_order_acquire)) {
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == 0; })) shared.busy.wait(waiting);
+      }
+    }
+    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+
+ private:
+  static constexpr std::size_t most_threads = 1024;
+
+  struct crew {
+    std::vector<std::thread> members;
+    std::mutex one_job_at_a_time;
+    std::mutex failure_mutex;
+    std::exception_ptr failure;
+    void* context = nullptr;
+    void (*call)(void*, std::size_t, std::size_t) = nullptr;
+    std::size_t count = 0;
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::size_t> busy{0};
+    std::atomic<std::uint32_t> job{0};
+    std::atomic<bool> stop{false};
+
+    crew() = default;
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+    ~crew() {
+      stop.store(true, std::memory_order_relaxed);
+      job.fetch_add(1, std::memory_order_release);
+      job.notify_all();
+      for (std::thread& member : members) member.join();
+    }
+  };
+
+  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
+  template <class Condition>
+  static bool spin(Condition done) noexcept {
+    constexpr int rounds = 4000;
+    for (int round = 0; round < rounds; ++round) {
+      if (done()) return true;
+#if defined(__x86_64__) || defined(__i386__)
+      __builtin_ia32_pause();
+#endif
+    }
+    return false;
+  }
+
+  static void work(crew& shared, std::size_t worker) noexcept {
+    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
+         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
+      try {
+        shared.call(shared.context, task, worker);
+      } catch (...) {
+        const std::lock_guard lock{shared.failure_mutex};
+        if (!shared.failure) shared.failure = std::current_exception();
+      }
+    }
+  }
+
+  static void serve(crew& shared, std::size_t worker) noexcept {
+    std::uint32_t seen = 0;
+    while (true) {
+      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
+        shared.job.wait(seen, std::memory_order_acquire);
+      }
+      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
+      if (current == seen) continue;
+      seen = current;
+      if (shared.stop.load(std::memory_order_relaxed)) return;
+      work(shared, worker);
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.busy.notify_all();
+    }
+  }
+
+  std::unique_ptr<crew> crew_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
+
+#include <algorithm>
+#include <cstring>
+// pergrad/detail/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
+//
+// What a value is, and why a lane gets a scalar's bits: pergrad/detail/lanes.hpp. Rounding to nearest is assumed.
+// Nothing is converted from floating point to integer: where an integer is needed it is read from the low bits of x
+// + 1.5*2^p, after x has been clamped.
+//
+//   exp       x = n ln2 + r, |r| <= ln2/2 (Cody & Waite 1980: n ln2 is taken off in two parts, the first product
+//             exact); e^r = 1 + r + r^2 q(r), q a polynomial.
+//   expm1     (2^n - 1) + 2^n (e^r - 1), its largest two terms added without loss (Dekker 1971).
+//   log       x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)) (Tang 1990).
+//   log1p     as log, of 1 + x and the rounding error of that sum (Knuth, TAOCP 2, 4.2.2 theorem B): f = x near 0.
+//   tanh      x + x^3 P(x^2)/Q(x^2) for |x| < 0.625, else 1 - 2/(1 + e^2|x|).
+//   sigmoid   1/(1 + e^-x) for x >= 0, else e^x/(1 + e^x), corrected for what e^x and the sum were rounded by.
+//   softplus  max(x, 0) + log1p(e^-|x|).
+//   erf       x + x P(x^2)/Q(x^2) for |x| < 1, else 1 - e^(-x^2) P(|x|)/Q(|x|) (the form is Cody's, 1969).
+//
+// P, Q, q and R interpolate their function at the Chebyshev nodes of its interval (crowded once more towards 1 for
+// erfc), solved in 60 digits; what each leaves over is below a quarter of a unit in the last place of its result.
+// Against libm in the next wider type all are within 2 units in the last place (tests/detail/math_test.cpp).
+// Special values follow C's Annex F: NaN gives NaN, infinities their limits, exp overflows to infinity and underflows
+// gradually, odd functions keep -0.
+
+// pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
+//
+// This is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid device code:
+// no library function, no exceptions, no address of a constexpr object.
+
+#ifdef __CUDACC__
+#define PERGRAD_HD __host__ __device__
+#else
+#define PERGRAD_HD
+#endif
+// pergrad/detail/lanes.hpp - what lets one template serve a scalar and a whole vector register.
+//
+// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
+// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
+// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
+// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
+// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
+// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Value>
+struct value_traits {
+  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
+  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
+  typedef word bits __attribute__((vector_size(sizeof(Value))));
+  static constexpr bool is_vector = true;
+};
+
+template <class Element, class Word>
+struct scalar_traits {
+  using element = Element;
+  using word = Word;
+  using bits = Word;
+  static constexpr bool is_vector = false;
+};
+
+template <>
+struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
+
+template <>
+struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
+
+/// The unsigned integer as wide as one element.
+template <class Value>
+using word_t = typename value_traits<Value>::word;
+
+/// Its scalar or vector, as wide as `Value`.
+template <class Value>
+using bits_t = typename value_traits<Value>::bits;
+
+}  // namespace detail
+
+/// float or double: what one lane of `Value` holds.
+template <class Value>
+using element_t = typename detail::value_traits<Value>::element;
+
+/// Whether `Value` is a vector of the compiler's vector extension.
+template <class Value>
+inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
+
+/// How many elements a `Value` holds; 1 for a scalar.
+template <class Value>
+inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
+
+/// `element` in every lane: constants, and what a choice must put against a vector.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return element - Value{};  // and not +, which would lose the sign of -0
+  } else {
+    return element;
+  }
+}
+
+namespace detail {
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
+  return __builtin_bit_cast(bits_t<Value>, value);
+}
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
+  return __builtin_bit_cast(Value, bits);
+}
+
+}  // namespace detail
+
+/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
+template <class Mask, class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return mask ? if_true : if_false;
+  } else {
+    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
+    using word = detail::bits_t<Value>;
+    const word ones = word{0} - static_cast<word>(mask);
+    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
+  }
+}
+
+/// |x|; clears the sign, of NaN too.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
+  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
+}
+
+/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
+  return select(first < second, second, first);
+}
+
+/// The smaller; `first` if they are equal or either is NaN.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
+  return select(second < first, second, first);
+}
+
+}  // namespace pergrad::inline v0_1::math
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Element>
+struct float_format;
+
+template <>
+struct float_format<float> {
+  using word = word_t<float>;
+  static constexpr word fraction_bits = 23;
+  static constexpr word bias = 127;
+  static constexpr word sign = 0x8000'0000;
+  static constexpr word sqrt_half = 0x3f35'04f3;
+  static constexpr float shifter = 0x1.8p23F;  // x + shifter rounds x to an integer, which its low bits then hold
+  static constexpr float log2_e = 0x1.715476p+0F;
+  static constexpr float ln2_high = 0x1.62e4p-1F;  // 15 bits: its product with any exponent is exact
+  static constexpr float ln2_low = 0x1.7f7d1cp-20F;
+  static constexpr float least = std::numeric_limits<float>::min();
+  static constexpr float infinity = std::numeric_limits<float>::infinity();
+  static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
+  static constexpr float exp_lowest = -104.0F;
+  static constexpr float exp_highest = 89.0F;
+  static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
+  static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
+  static constexpr float erf_highest = 4.0F;
+};
+
+template <>
+struct float_format<double> {
+  using word = word_t<double>;
+  static constexpr word fraction_bits = 52;
+  static constexpr word bias = 1023;
+  static constexpr word sign = 0x8000'0000'0000'0000;
+  static constexpr word sqrt_half = 0x3fe6'a09e'667f'3bcd;
+  static constexpr double shifter = 0x1.8p52;
+  static constexpr double log2_e = 0x1.71547652b82fep+0;
+  static constexpr double ln2_high = 0x1.62e42feep-1;  // 32 bits
+  static constexpr double ln2_low = 0x1.a39ef35793c76p-33;
+  static constexpr double least = std::numeric_limits<double>::min();
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  static constexpr double tiny = 0x1p-54;
+  static constexpr double exp_lowest = -746.0;
+  static constexpr double exp_highest = 710.0;
+  static constexpr double expm1_lowest = -38.0;
+  static constexpr double tanh_highest = 20.0;
+  static constexpr double erf_highest = 6.0;
+};
+
+template <class Value>
+using format_of = float_format<element_t<Value>>;
+
+/// 2^(biased - bias).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value power_of_two(bits_t<Value> biased) noexcept {
+  return from_bits<Value>(biased << format_of<Value>::fraction_bits);
+}
+
+/// lowest + next x + ... by Horner's rule.
+template <class Value, class... Elements>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value polynomial(Value x, element_t<Value> lowest,
+                                                                     Elements... next) noexcept {
+  if constexpr (sizeof...(Elements) == 0) {
+    return splat<Value>(lowest);
+  } else {
+    return lowest + x * polynomial(x, next...);
+  }
+}
+
+/// e^x = 2^exponent (1 + head + tail), |tail| << |head|; exponent in two's complement.
+template <class Value>
+struct exp_parts {
+  Value head;
+  Value tail;
+  bits_t<Value> exponent;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline exp_parts<Value> split_exp(Value x) noexcept {
+  using traits = format_of<Value>;
+  const Value shifted = x * traits::log2_e + traits::shifter;
+  const Value count = shifted - traits::shifter;
+  const Value head = x - count * traits::ln2_high;
+  const Value low = count * traits::ln2_low;
+  const Value rest = head - low;
+  Value series;
+  if constexpr (std::is_same_v<element_t<Value>, float>) {
+    series = polynomial(rest, 0.5F, 0.166666667F, 0.0416664647F, 0.0083333109F, 0.00139336737F, 0.000198910172F);
+  } else {
+    series = polynomial(rest, 0.5, 0.16666666666666671, 0.04166666666666667, 0.0083333333333261199,
+                        0.0013888888888883737, 0.00019841269874873975, 2.4801587325585839e-5, 2.7557255332554409e-6,
+                        2.7557273594799413e-7, 2.510524515390137e-8, 2.0914707069612353e-9);
+  }
+  return {head, rest * rest * series - low,
+          to_bits(shifted) - __builtin_bit_cast(typename traits::word, traits::shifter)};
+}
+
+/// e^x where neither it nor 2^n leaves the normal range.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_normal(Value x) noexcept {
+  const exp_parts<Value> parts = split_exp(x);
+  return (element_t<Value>{1} + (parts.head + parts.tail)) *
+         power_of_two<Value>(parts.exponent + format_of<Value>::bias);
+}
+
+/// e^x = value (1 + relative_error), for any x.
+template <class Value>
+struct corrected_exp {
+  Value value;
+  Value relative_error;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline corrected_exp<Value> exp_with_error(Value x) noexcept {
+  using traits = format_of<Value>;
+  constexpr element_t<Value> one{1};
+  const exp_parts<Value> parts =
+      split_exp(min(max(x, splat<Value>(traits::exp_lowest)), splat<Value>(traits::exp_highest)));
+  // 2^n in two factors, because n may lie one beyond the largest exponent and far below the least.
+  const bits_t<Value> biased = parts.exponent + 2 * traits::bias;
+  const bits_t<Value> half = biased >> 1;
+  const Value above_one = parts.head + parts.tail;
+  const Value significand = one + above_one;
+  const Value lost = (one - significand) + above_one;
+  return {significand * power_of_two<Value>(half) * power_of_two<Value>(biased - half), lost * (one - above_one)};
+}
+
+/// log(2^k (1 + f)) for 1 + f in [sqrt 1/2, sqrt 2); `low` is what f and k ln2_high leave over.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log_series(Value count, Value f, Value low) noexcept {
+  using element = element_t<Value>;
+  const Value half_square = element(0.5) * f * f;
+  const Value s = f / (element{2} + f);
+  const Value square = s * s;
+  Value series;
+  if constexpr (std::is_same_v<element, float>) {
+    series = polynomial(square, 0.666666666F, 0.40000122F, 0.285508026F, 0.233309641F);
+  } else {
+    series = polynomial(square, 0.66666666666666697, 0.39999999999899239, 0.28571428626095892, 0.22222211115144162,
+                        0.18182890556695604, 0.15331674030167862, 0.1461703754879165);
+  }
+  return count * format_of<Value>::ln2_high - ((half_square - (s * (half_square + square * series) + low)) - f);
+}
+
+/// A positive normal value = 2^count significand, significand in [sqrt 1/2, sqrt 2).
+template <class Value>
+struct log_parts {
+  Value significand;
+  Value count;
+  bits_t<Value> biased;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline log_parts<Value> split_log(Value x) noexcept {
+  using traits = format_of<Value>;
+  using word = typename traits::word;
+  using element = element_t<Value>;
+  constexpr word one = traits::bias << traits::fraction_bits;
+  constexpr word fraction_mask = (word{1} << traits::fraction_bits) - 1;
+  constexpr element integers = element(word{1} << traits::fraction_bits);  // from here on one unit is the last bit
+  const bits_t<Value> bits = to_bits(x) + (one - traits::sqrt_half);
+  const bits_t<Value> biased = (bits & ~traits::sign) >> traits::fraction_bits;
+  const Value count =
+      from_bits<Value>(biased + __builtin_bit_cast(word, integers)) - (integers + element(traits::bias));
+  return {from_bits<Value>((bits & fraction_mask) + traits::sqrt_half), count, biased};
+}
+
+/// log1p for 0 <= x or -1 < x, finite.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p_finite(Value x) noexcept {
+  using traits = format_of<Value>;
+  using element = element_t<Value>;
+  const Value sum = element{1} + x;
+  const Value added = sum - element{1};
+  const Value error = (x - added) + (element{1} - (sum - added));
+  const log_parts<Value> parts = split_log(sum);
+  // 2^(1 - k): with 2^-k the largest sums would need an exponent that no number has.
+  const Value scale = power_of_two<Value>(2 * traits::bias + 1 - parts.biased);
+  const Value scaled_error = element(0.5) * error * scale;
+  const Value leading = parts.significand - element{1};
+  const Value f = leading + scaled_error;
+  const Value lost = (leading - f) + scaled_error;
+  const Value result = log_series(parts.count, f, parts.count * traits::ln2_low + lost);
+  return select(abs(x) < splat<Value>(traits::tiny), x, result);
+}
+
+}  // namespace detail
+
+/// e^x. Results below the least normal number round once more (gradual underflow).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
+  return detail::exp_with_error(x).value;
+}
+
+/// e^x - 1, to full relative accuracy near 0.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value expm1(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value clamped = min(max(x, splat<Value>(traits::expm1_lowest)), splat<Value>(traits::exp_highest));
+  const auto parts = detail::split_exp(clamped);
+  const Value half_power = detail::power_of_two<Value>(parts.exponent + (traits::bias - 1));  // 2^n itself may overflow
+  const Value constant = half_power - element(0.5);
+  const Value linear = half_power * parts.head;
+  const Value sum = constant + linear;
+  const Value lost = (constant - sum) + linear;
+  const Value result = element{2} * (sum + (lost + half_power * parts.tail));
+  return select(abs(x) < splat<Value>(traits::tiny), x, result);
+}
+
+/// Natural logarithm; -inf at 0, NaN below.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  constexpr element raise = element(typename traits::word{1} << traits::fraction_bits);
+  const auto denormal = x < splat<Value>(traits::least);
+  const auto parts = detail::split_log(select(denormal, x * raise, x));
+  const Value count = parts.count - select(denormal, splat<Value>(element(traits::fraction_bits)), Value{});
+  const Value finite = detail::log_series(count, parts.significand - element{1}, count * traits::ln2_low);
+  const Value outside = select(x == Value{}, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
+  return select(x < splat<Value>(traits::infinity), select(x > Value{}, finite, outside), x);
+}
+
+/// log(1 + x), to full relative accuracy near 0; -inf at -1, NaN below.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  const Value pole = splat<Value>(element_t<Value>{-1});
+  const Value outside = select(x == pole, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
+  return select(x < splat<Value>(traits::infinity), select(x > pole, detail::log1p_finite(x), outside), x);
+}
+
+/// Hyperbolic tangent.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value tanh(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value size = min(abs(x), splat<Value>(traits::tanh_highest));
+  const Value square = size * size;
+  Value above;
+  Value below;
+  if constexpr (std::is_same_v<element, float>) {
+    above = detail::polynomial(square, -0.333333333F, -0.0147729852F);
+    below = detail::polynomial(square, 1.0F, 0.444318951F, 0.0158228781F);
+  } else {
+    above = detail::polynomial(square, -0.33333333333333333, -0.020498797014128276, -0.00019917792421746069);
+    below = detail::polynomial(square, 1.0, 0.46149639104238135, 0.023291328284948218, 0.00020653360964084979);
+  }
+  const auto near_zero = size < splat<Value>(element(0.625));
+  const Value numerator = select(near_zero, size * square * above, splat<Value>(element{-2}));
+  const Value denominator = select(near_zero, below, detail::exp_normal(size + size) + element{1});
+  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
+  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
+}
+
+/// Logistic function 1 / (1 + e^-x).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value sigmoid(Value x) noexcept {
+  constexpr element_t<Value> one{1};
+  const auto power = detail::exp_with_error(-abs(x));
+  const Value sum = one + power.value;
+  const Value lost = ((one - sum) + power.value) + power.value * power.relative_error;
+  const auto negative = x < Value{};
+  const Value rounded = select(negative, power.value, splat<Value>(one)) / sum;
+  // 1 / (1 + p) and p / (1 + p) add up to one, so either is the other's derivative by log p.
+  const Value reciprocal = select(negative, one - rounded, rounded);
+  return rounded + rounded * (select(negative, power.relative_error, Value{}) - lost * reciprocal);
+}
+
+/// log(1 + e^x), without overflow.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value softplus(Value x) noexcept {
+  return max(x, Value{}) + detail::log1p_finite(exp(-abs(x)));
+}
+
+/// Gauss error function 2/sqrt(pi) int_0^x e^(-t^2) dt.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value erf(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value size = min(abs(x), splat<Value>(traits::erf_highest));
+  const Value square = size * size;
+  Value above;
+  Value below;
+  Value far_above;
+  Value far_below;
+  if constexpr (std::is_same_v<element, float>) {
+    above = detail::polynomial(square, 0.128379167F, -0.320349887F, -0.0409917308F, -0.00524891256F);
+    below = detail::polynomial(square, 1.0F, 0.434466955F, 0.0746598807F, 0.00525691711F);
+    far_above = detail::polynomial(size, 1.00101401F, 0.736984618F, 0.235814343F, -8.0558799e-5F);
+    far_below = detail::polynomial(size, 1.0F, 1.87175337F, 1.32900761F, 0.415254521F);
+  } else {
+    above = detail::polynomial(square, 0.12837916709551257, -0.31698916933954893, -0.048371274599796295,
+                               -0.0088223363248167772, -0.00049664035253739076, -2.0780228076561899e-5);
+    below = detail::polynomial(square, 1.0, 0.46064498648983655, 0.093874608765124095, 0.010705251871973175,
+                               0.00069373623323491591, 2.0866484101019163e-5);
+    far_above =
+        detail::polynomial(size, 0.99999999670728632, 1.8298552575063472, 1.6525806387586935, 0.92374240264294516,
+                           0.3417085341869327, 0.083629048448242701, 0.01264788648504756, 0.00093536571645476184);
+    far_below =
+        detail::polynomial(size, 1.0, 2.9582343862885306, 3.9905909053962238, 3.220659672292991, 1.7105849169570096,
+                           0.61687082786767299, 0.1490576123099342, 0.022417793825188561, 0.0016578925871363651);
+  }
+  const auto near_zero = size < splat<Value>(element{1});
+  const Value numerator = select(near_zero, size * above, -(detail::exp_normal(-square) * far_above));
+  const Value denominator = select(near_zero, below, far_below);
+  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
+  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
+}
+
+}  // namespace pergrad::inline v0_1::math
+// pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
+//
+// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel, rank 2
+// (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image; producers write
+// the inside only, so the halo stays zero and a convolution reads its padding from memory like any other pixel.
+
+namespace pergrad::inline v0_1::on_host {
+
+using index = std::ptrdiff_t;
+
+/// Zero pixels around an image.
+struct halo {
+  index top = 0;
+  index left = 0;
+  index bottom = 0;
+  index right = 0;
+  /// The smallest halo that contains both.
+  [[nodiscard]] constexpr halo with(halo other) const noexcept {
+    return {std::max(top, other.top), std::max(left, other.left), std::max(bottom, other.bottom),
+            std::max(right, other.right)};
+  }
+};
+
+/// Extents of the stored image. `channels_first` says how PyTorch numbers its values: (c, h, w) if set, else (h, w, c).
+struct arrangement {
+  index channels = 1;
+  index height = 1;
+  index width = 1;
+  bool channels_first = false;
+
+  [[nodiscard]] constexpr index size() const noexcept { return channels * height * width; }
+  /// Do the stored order and PyTorch's order agree?
+  [[nodiscard]] constexpr bool plain() const noexcept {
+    return !channels_first || channels == 1 || height * width == 1;
+  }
+  friend constexpr bool operator==(const arrangement&, const arrangement&) noexcept = default;
+};
+
+[[nodiscard]] constexpr arrangement arrange(shape of) noexcept {
+  const auto extent = [&](std::size_t axis) { return static_cast<index>(of[axis]); };
+  switch (of.rank()) {
+    case 2:
+      return {extent(1), extent(0), 1, false};
+    case 3:
+      return {extent(0), extent(1), extent(2), true};
+    default:
+      return {static_cast<index>(of.size()), 1, 1, false};
+  }
+}
+
+/// An arrangement with its halo in memory.
+struct layout {
+  arrangement values;
+  index row = 0;     ///< elements from a pixel to the one below
+  index column = 0;  ///< elements from a pixel to the one on its right
+  index start = 0;   ///< the first pixel inside the halo
+  index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
+
+  [[nodiscard]] constexpr bool dense() const noexcept { return row == values.width * column || values.height == 1; }
+  /// Position of value `i`, counted in PyTorch's order, from the sample's first element.
+  [[nodiscard]] constexpr index position(index i) const noexcept {
+    const index pixels = values.height * values.width;
+    const index channel = values.channels_first ? i / pixels : i % values.channels;
+    const index pixel = values.channels_first ? i % pixels : i / values.channels;
+    return start + pixel / values.width * row + pixel % values.width * column + channel;
+  }
+};
+
+inline constexpr index line = 16;  ///< elements that slots are rounded up to: 64 bytes of float
+[[nodiscard]] constexpr index round_up(index count, index to = line) noexcept { return (count + to - 1) / to * to; }
+
+[[nodiscard]] constexpr layout lay_out(arrangement values, halo around) noexcept {
+  layout result;
+  result.values = values;
+  result.column = values.channels;
+  result.row = (values.width + around.left + around.right) * values.channels;
+  result.start = around.top * result.row + around.left * result.column;
+  result.size = round_up((values.height + around.top + around.bottom) * result.row);
+  return result;
+}
+
+/// Calls f(first element in a, first element in b, count) for stretches of values that are contiguous in both layouts.
+/// Precondition: the same number of values.
+template <class Function>
+constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) {
+  if (a.values == b.values) {
+    if (a.dense() && b.dense()) {
+      f(a.start, b.start, a.values.size());
+      return;
+    }
+    for (index i = 0; i < a.values.height; ++i) f(a.start + i * a.row, b.start + i * b.row, a.values.width * a.column);
+    return;
+  }
+  for (index i = 0; i < a.values.size(); ++i) f(a.position(i), b.position(i), index{1});
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile time
+//
+// The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
+// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run time, so a
+// hundred layers cost a hundred table rows and not a hundred instantiations.
+
+// pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
+//
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the network, as
+// a type that swallows whatever is done with it, so that the compiler has one error to print and nothing more to say.
+
+// pergrad/detail/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
+
+namespace pergrad::inline v0_1::detail {
+
+enum class mistake {
+  none,
+  no_output_shape,
+  no_parameter_count,
+  no_forward,
+  no_backward,
+  no_factors,
+  factors_do_not_cover,
+  factor_outside_tape,
+  mixes_samples,
+  needs_an_image,
+  needs_features,
+  kernel_too_large,
+  groups_do_not_divide,
+  pool_padding_too_large,
+  zero_is_no_size,
+  option_not_offered,
+  rejects_input,
+  no_output,
+  branches_differ,
+  element_function_changes_shape
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+template <class Scalar, shape Input, class... Layers>
+class static_network;
+
+namespace detail {
+
+template <class Layer>
+concept has_check = requires(shape in) {
+  { Layer::check(in) } -> std::convertible_to<mistake>;
+};
+
+/// Does one operand lie inside the `size` values it is taken from?
+[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
+                                    std::size_t size) noexcept {
+  return positions > 0 && count > 0 &&
+         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake check_factors(shape in) {
+  const std::size_t saved = [&]() -> std::size_t {
+    if constexpr (has_saved_count<Layer>) {
+      return Layer::saved_count(in);
+    } else {
+      return 0;
+    }
+  }();
+  const auto size_of = [&](source from) -> std::size_t {
+    if (from == source::activation) return in.size();
+    return from == source::saved ? saved : Layer::output_shape(in).size();
+  };
+  std::size_t covered = 0;
+  for (const factor& each : Layer::factors(in)) {
+    covered += each.size();
+    const std::size_t other_count = each.outer ? each.columns : each.rows;
+    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
+                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool delta_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
+  }
+  return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// What is wrong with a layer on this input, before anything else of it is used.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if constexpr (is_mixing<Layer>) {
+    return mistake::mixes_samples;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
+  } else if constexpr (has_check<Layer>) {
+    return Layer::check(in);
+  } else if constexpr (is_reshape<Layer>) {
+    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
+  } else if constexpr (has_value<Layer>) {
+    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (!has_output_shape<Layer>) {
+    return mistake::no_output_shape;
+  } else if constexpr (!has_parameter_count<Layer>) {
+    return mistake::no_parameter_count;
+  } else if constexpr (!has_general_forward<Layer>) {
+    return mistake::no_forward;
+  } else if constexpr (!has_general_backward<Layer>) {
+    return mistake::no_backward;
+  } else {
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
+    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in);
+    } else {
+      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
+template <shape Input, class List, class... Layers>
+struct unfolded;
+template <shape Input, class... Nodes, class... Layers>
+struct unfolded<Input, node_list<Nodes...>, Layers...> {
+  static constexpr std::size_t size = sizeof...(Nodes);
+  using table = type_table<typename Nodes::layer_type...>;
+  template <std::size_t Index>
+  using layer_at = type_at<Index, table>;
+
+  struct findings {
+    std::array<shape, size + 1> shapes{};
+    std::array<std::size_t, size + 1> parameter_counts{};
+    std::array<std::size_t, size + 1> parameter_offsets{};
+    std::array<std::size_t, size + 1> inputs{};   // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
+    std::size_t first_mistake = size;
+    mistake what = mistake::none;
+  };
+  static constexpr findings find() {
+    using diagnose_function = mistake (*)(shape, shape);
+    using shape_function = shape (*)(shape);
+    using count_function = std::size_t (*)(shape);
+    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
+    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    findings result;
+    result.shapes[0] = Input;
+    for (std::size_t i = 0; i < size; ++i) {
+      result.inputs[i] = i + 1 - back[i];
+      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      const shape in = result.shapes[result.inputs[i]];
+      result.what = diagnoses[i](in, result.shapes[result.inputs2[i]]);
+      if (result.what != mistake::none) {
+        result.first_mistake = i;
+        return result;
+      }
+      result.shapes[i + 1] = outputs[i](in);
+      result.parameter_counts[i] = counts[i](in);
+      result.parameter_offsets[i + 1] = result.parameter_offsets[i] + result.parameter_counts[i];
+    }
+    return result;
+  }
+  static constexpr findings found = find();
+
+  /// Index in the user's list of the entry that node `node_index` comes from.
+  static constexpr std::size_t entry_of(std::size_t node_index) {
+    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
+    std::size_t end = 0;
+    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
+      end += sizes[entry];
+      if (node_index < end) return entry;
+    }
+    return sizeof...(Layers);
+  }
+
+  static constexpr const auto& shapes = found.shapes;
+  static constexpr const auto& parameter_counts = found.parameter_counts;
+  static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& inputs = found.inputs;
+  static constexpr const auto& inputs2 = found.inputs2;
+};
+
+template <shape Input, class... Layers>
+using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
+
+}  // namespace detail
+
+namespace error {
+
+/// Stands in for anything made from a network that was explained to be wrong; every use of it is allowed and means nothing.
+struct explained {
+  template <class... Any>
+  constexpr explicit(false) explained(Any&&...) noexcept {}
+  template <class Any>
+  constexpr explained& operator=(Any&&) noexcept {
+    return *this;
+  }
+};
+
+/// Stands in for a network that was explained to be wrong.
+template <class Explanation>
+struct wrong_network : explained {
+  using explained::explained;
+  using scalar = float;
+  using tape = explained;
+  static constexpr std::size_t parameter_count = sizeof(Explanation);
+};
+
+}  // namespace error
+
+namespace detail {
+
+template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
+constexpr auto explain() {
+  using namespace error;
+  // clang-format off
+  if constexpr (What == mistake::no_output_shape) return no_output_shape<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_parameter_count) return no_parameter_count<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_forward) return no_forward<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_backward) return no_backward<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_factors) return no_factors<Where, Layer, Given>{};
+  else if constexpr (What == mistake::factor_outside_tape) return factor_reads_outside_the_tape<Where, Layer, Given>{};
+  else if constexpr (What == mistake::mixes_samples) return mixes_samples<Where, Layer, Given>{};
+  else if constexpr (What == mistake::needs_an_image) return needs_an_image<Where, Layer, Given>{};
+  else if constexpr (What == mistake::needs_features) return needs_features<Where, Layer, Given>{};
+  else if constexpr (What == mistake::kernel_too_large) return kernel_larger_than_padded_input<Where, Layer, Given>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return groups_do_not_divide_channels<Where, Layer, Given>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return padding_larger_than_half_the_window<Where, Layer, Given>{};
+  else if constexpr (What == mistake::zero_is_no_size) return zero_is_no_size<Where, Layer, Given>{};
+  else if constexpr (What == mistake::option_not_offered) return option_not_offered<Where, Layer, Given>{};
+  else if constexpr (What == mistake::rejects_input) return layer_rejects_its_input<Where, Layer, Given>{};
+  else if constexpr (What == mistake::no_output) return layer_gives_no_output<Where, Layer, Given>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return element_function_changes_shape<Where, Layer, Given>{};
+  else if constexpr (What == mistake::branches_differ) {
+    return residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>{};
+  } else {
+    using layer = typename Structure::template layer_at<Index>;
+    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
+    constexpr std::size_t covered = [](shape given) {
+      std::size_t sum = 0;
+      for (const factor& each : layer::factors(given)) sum += each.size();
+      return sum;
+    }(in);
+    return factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>{};
+  }
+  // clang-format on
+}
+
+template <class Scalar, shape Input, class... Layers>
+struct gate {
+  static constexpr auto choose() {
+    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
+      return std::type_identity<error::wrong_network<error::empty_network<std::integral_constant<std::size_t, 0>>>>{};
+    } else if constexpr (Input.size() == 0) {
+      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>>>{};
+    } else {
+      using found = structure<Input, Layers...>;
+      if constexpr (found::found.what != mistake::none) {
+        constexpr std::size_t index = found::found.first_mistake;
+        using explanation =
+            decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                             error::layer_type<typename found::template layer_at<index>>,
+                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>());
+        return std::type_identity<error::wrong_network<explanation>>{};
+      } else {
+        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
+      }
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are formed
+//
+// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a sample
+//     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
+//     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
+//     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
+// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022, arXiv:2210.00038.)
+
+namespace pergrad::inline v0_1 {
+
+/// How a block's per-sample norm is found, and from what its weighted sum is made.
+enum class norm_method {
+  automatic,    ///< what the cost model says
+  product,      ///< ‖delta‖² ‖x‖², exact for one position
+  gram,         ///< <X X^T, Delta Delta^T>
+  direct,       ///< tiles of G_b in registers, squared and dropped
+  instantiate,  ///< G_b in the cache, squared on its way out and kept for the weighted sum
+  elementwise   ///< an elementwise block (bias, gain): always instantiated
+};
+
+[[nodiscard]] constexpr std::string_view name_of(norm_method method) noexcept {
+  switch (method) {
+    case norm_method::automatic:
+      return "automatic";
+    case norm_method::product:
+      return "product";
+    case norm_method::gram:
+      return "gram";
+    case norm_method::direct:
+      return "direct";
+    case norm_method::instantiate:
+      return "instantiate";
+    default:
+      return "elementwise";
+  }
+}
+
+/// Sizes of one outer-product block, per group.
+struct block_size {
+  std::size_t positions = 1;  ///< T
+  std::size_t view = 1;       ///< d
+  std::size_t outputs = 1;    ///< p
+  std::size_t groups = 1;
+};
+
+/// What the host pays, in units of one multiply-add in the product kernel's steady state.
+///
+/// The constants are ratios measured with bench/cost_model on AVX-512 and AVX2 machines; a choice that is off by a factor of
+/// 2 in one of them changes the method only where two methods are about as good.
+struct host_costs {
+  double gram_multiply_add = 4;       ///< Gram entries are summed in double, which product kernels are not
+  double kept_element = 1.5;          ///< square, keep and add up one element of G_b inside the L2 cache
+  double kept_element_beyond = 12;    ///< the same when G_b does not fit there
+  double direct_element = 0.5;        ///< square one element in registers
+  std::size_t cache_bytes = 1U << 20U;
+};
+
+/// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
+[[nodiscard]] constexpr double modelled_cost(norm_method method, block_size block, std::size_t scalar_bytes,
+                                             host_costs costs = {}) noexcept {
+  const auto real = [](std::size_t count) { return static_cast<double>(count); };
+  const double positions = real(block.positions);
+  const double widths = real(block.view + block.outputs);
+  const double weights = real(block.view) * real(block.outputs);
+  const double sum = positions * weights;
+  const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
+  double cost = 0;
+  switch (method) {
+    case norm_method::product:
+      cost = block.positions == 1 ? 2 * widths + sum : 1e300;
+      break;
+    case norm_method::gram:
+      cost = costs.gram_multiply_add * positions * (positions + 1) / 2 * (widths + 1) + sum;
+      break;
+    case norm_method::direct:
+      cost = sum + costs.direct_element * weights + sum;
+      break;
+    default:
+      cost = sum + (fits ? costs.kept_element : costs.kept_element_beyond) * weights;
+      break;
+  }
+  return cost * real(block.groups);
+}
+
+/// The cheapest exact method.
+[[nodiscard]] constexpr norm_method cheapest_method(block_size block, std::size_t scalar_bytes,
+                                                    host_costs costs = {}) noexcept {
+  constexpr norm_method candidates[] = {norm_method::product, norm_method::instantiate, norm_method::direct,
+                                        norm_method::gram};
+  norm_method best = norm_method::instantiate;
+  for (const norm_method method : candidates) {
+    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs)) best = method;
+  }
+  return best;
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
+struct place {
+  index offset = 0;
+  index sample = 0;
+  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
+};
+
+/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
+struct slot {
+  layout value_layout;
+  layout gradient_layout;
+  place value;
+  place gradient;
+};
+
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
+
+struct node_row {
+  node_kind kind = node_kind::general;
+  std::size_t in = 0;       ///< slots
+  std::size_t in2 = 0;
+  std::size_t out = 0;
+  shape in_shape;           ///< logical shapes
+  shape out_shape;
+  bool in_place = false;    ///< the output overwrites the input
+  bool backward = false;    ///< anything before or in this node has parameters
+  bool input_gradient = false;
+  bool input2_gradient = false;
+  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
+  bool accumulate2 = false;
+  index parameters = 0;
+  index parameter_count = 0;
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
+  index backward_panel = 0;
+  bool whole_view = false;    ///< affine: one position that sees every input once
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
+  index saved_count = 0;
+  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_out = false;
+};
+
+/// One axis of what a position sees of x, and its step in the parameter block.
+struct view_axis {
+  index extent = 1;
+  index x = 0;
+  index parameter = 0;
+};
+/// One axis of positions.
+struct step_axis {
+  index extent = 1;
+  index x = 0;
+  index delta = 0;
+};
+
+/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
+struct outer_leaf {
+  std::size_t node = 0;
+  place x;
+  place delta;
+  index groups = 1;
+  index x_group = 0;
+  index delta_group = 0;
+  index parameter_group = 0;
+  view_axis view[3];
+  step_axis step[2];
+  index outputs = 1;
+  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
+  index parameter_output = 0;  ///< step of an output in PyTorch's order
+  index parameters = 0;        ///< first parameter
+  index native = 0;            ///< first element in the native order
+  norm_method method = norm_method::instantiate;
+
+  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view[0].extent * view[1].extent * view[2].extent;
+  }
+  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr block_size block() const noexcept {
+    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+  }
+};
+
+/// g_b = sum over positions of delta (.) u.
+struct elementwise_leaf {
+  std::size_t node = 0;
+  place delta;
+  place other;
+  bool ones = true;
+  step_axis step[2];  ///< `x` is the step in u
+  index count = 0;
+  index delta_stride = 1;
+  index other_stride = 1;
+  index parameters = 0;
+  index native = 0;
+};
+
+/// The tables of a network. `Scalar` only decides what fits into a cache.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t size = structure::size;
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+
+ private:
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr std::size_t most_factors() {
+    std::size_t most = 2;
+    detail::for_each_index<size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        most = std::max(most, layer::factors(shape_of(i)).size());
+      }
+    });
+    return most;
+  }
+
+ public:
+  static constexpr std::size_t most_leaves = [] {
+    std::size_t count = 1;
+    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
+    return count * most_factors();
+  }();
+
+  struct tables {
+    std::array<slot, size + 1> slots{};
+    std::array<std::size_t, size + 1> storage{};  ///< slot -> the slot whose storage it shares
+    std::array<node_row, size> nodes{};
+    std::array<outer_leaf, most_leaves> outer{};
+    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::size_t outer_count = 0;
+    std::size_t elementwise_count = 0;
+    std::size_t layer_groups = 0;  ///< nodes with parameters
+    std::array<std::size_t, size> layer_group{};
+    index native_size = 0;
+    index kept_size = 0;    ///< of it, what the plan instantiates
+    index scaled_size = 0;  ///< the largest delta of a sample
+    index panel_size = 0;
+    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    index tile = 1;
+    index workspace = 0;    ///< elements of one worker's slots
+    place plain_output, plain_output_gradient;
+  };
+
+ private:
+  template <class Layer>
+  static constexpr node_kind kind_of() {
+    if constexpr (detail::has_affine<Layer>) {
+      return node_kind::affine;
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      return node_kind::branch_sum;
+    } else if constexpr (detail::is_reshape<Layer>) {
+      return node_kind::reshape;
+    } else if constexpr (detail::has_value<Layer>) {
+      return node_kind::elementwise;
+    } else if constexpr (detail::has_windows<Layer>) {
+      return node_kind::pooling;
+    } else {
+      return node_kind::general;
+    }
+  }
+
+  /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+  static constexpr affine_map on_stored_image(affine_map map, arrangement in) {
+    if (in.plain() || map.in_size != extent{1}) return map;
+    map.in_channels = static_cast<std::size_t>(in.channels);
+    map.in_size = {static_cast<std::size_t>(in.height), static_cast<std::size_t>(in.width)};
+    map.kernel = map.in_size;
+    return map;
+  }
+
+  /// Zeros that the windows of one axis read beyond its end.
+  static constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
+                                std::size_t padding, std::size_t size) {
+    const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
+    return std::max<index>(0, last - static_cast<index>(padding + size));
+  }
+  static constexpr halo forward_halo(const affine_map& map) {
+    return {static_cast<index>(map.padding.height), static_cast<index>(map.padding.width),
+            beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
+                   map.in_size.height),
+            beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
+                   map.in_size.width)};
+  }
+  static constexpr bool sees_everything_once(const affine_map& map) {
+    return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
+           map.dilation == extent{1} && map.groups == 1;
+  }
+
+ public:
+  /// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and tap n
+  /// of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+  struct phase {
+    index first_input = 0;
+    index inputs = 0;
+    index first_tap = 0;
+    index tap_step = 1;
+    index taps = 0;
+    index first_delta = 0;
+    index delta_step = 1;
+  };
+  static constexpr phase phase_of(index number, index size, index kernel, index stride, index padding, index dilation) {
+    phase result;
+    result.first_input = ((number - padding) % stride + stride) % stride;
+    result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
+    while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
+    if (result.first_tap == kernel) return result;
+    while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
+    result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
+    result.delta_step = result.tap_step * dilation / stride;
+    result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
+    return result;
+  }
+
+ private:
+  /// Zeros that the input gradient's windows read before and after delta, along one axis.
+  static constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
+                                                       std::size_t stride, std::size_t padding, std::size_t dilation) {
+    std::array<index, 2> reach{};
+    for (std::size_t number = 0; number < stride; ++number) {
+      const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
+                               static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
+      if (p.taps == 0 || p.inputs == 0) continue;
+      reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
+      reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
+    }
+    return reach;
+  }
+  static constexpr halo backward_halo(const affine_map& map) {
+    const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
+                                     map.padding.height, map.dilation.height);
+    const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
+                                        map.padding.width, map.dilation.width);
+    return {rows[0], columns[0], rows[1], columns[1]};
+  }
+
+  static constexpr tables build() {
+    tables t;
+    std::array<bool, size + 1> trained{};         // a parameter lies before this slot
+    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
+    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
+    std::array<arrangement, size + 1> arranged{};
+    std::array<halo, size + 1> value_halo{};
+    std::array<halo, size + 1> gradient_halo{};
+    std::array<bool, size> derives_from_output{};
+    arranged[0] = arrange(Network::input_shape);
+    for (std::size_t i = 0; i < size; ++i) {
+      ++readers[structure::inputs[i]];
+    }
+
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      node_row& row = t.nodes[i];
+      row.kind = kind_of<layer>();
+      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
+      if constexpr (detail::has_saved_count<layer>) row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
+      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+    });
+
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      row.in = structure::inputs[i];
+      row.in2 = structure::inputs2[i];
+      row.out = i + 1;
+      row.in_shape = structure::shapes[row.in];
+      row.out_shape = structure::shapes[row.out];
+      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
+      row.parameter_count = static_cast<index>(structure::parameter_counts[i]);
+      if (row.kind == node_kind::branch_sum) ++readers[row.in2];
+      row.input_gradient = trained[row.in];
+      row.input2_gradient = row.kind == node_kind::branch_sum && trained[row.in2];
+      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
+      trained[row.out] = row.backward;
+      t.layer_group[i] = t.layer_groups;
+      if (row.parameter_count > 0) ++t.layer_groups;
+      output_is_read[row.out] =
+          row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
+
+      arranged[row.out] = row.kind == node_kind::reshape || row.kind == node_kind::elementwise ||
+                                  row.kind == node_kind::branch_sum
+                              ? arranged[row.in]
+                              : arrange(row.out_shape);
+      t.storage[row.out] = row.out;
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const bool producer_forgets = row.in > 0 && (t.nodes[row.in - 1].kind == node_kind::affine ||
+                                                   t.nodes[row.in - 1].kind == node_kind::branch_sum);
+      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
+                     producer_forgets && !output_is_read[row.in];
+      if (row.in_place) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::affine) {
+        row.map = on_stored_image(row.map, arranged[row.in]);
+        row.whole_view = sees_everything_once(row.map);
+        halo& around = value_halo[t.storage[row.in]];
+        around = around.with(forward_halo(row.map));
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine && row.input_gradient && !row.whole_view) {
+        halo& around = gradient_halo[t.storage[row.out]];
+        around = around.with(backward_halo(row.map));
+      }
+    }
+
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
+      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine) {
+        row.forward_panel = t.panel_size;
+        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        row.backward_panel = t.panel_size;
+        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+      } else if (row.kind == node_kind::general) {
+        row.copies_in = !is_plain(t, row.in);
+        row.copies_out = !is_plain(t, row.out);
+        t.sample_size += general_size(row);
+      }
+    }
+    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    list_leaves(t);
+    t.tile = tile_for(t.sample_size + t.kept_size);
+    assign_places(t, trained);
+    resolve_leaves(t);
+
+    std::array<bool, size + 1> written{};
+    written[t.storage[size]] = true;
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      if (!row.backward || row.kind == node_kind::reshape || row.in_place) continue;
+      if (row.input_gradient) {
+        row.accumulate = written[t.storage[row.in]];
+        written[t.storage[row.in]] = true;
+      }
+      if (row.input2_gradient) {
+        row.accumulate2 = written[t.storage[row.in2]];
+        written[t.storage[row.in2]] = true;
+      }
+    }
+    return t;
+  }
+
+  static constexpr bool is_plain(const tables& t, std::size_t which) {
+    const slot& s = t.slots[t.storage[which]];
+    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
+           s.gradient_layout.dense() && s.gradient_layout.start == 0;
+  }
+  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
+  static constexpr index general_size(const node_row& row) {
+    const index in = round_up(static_cast<index>(row.in_shape.size()));
+    const index out = round_up(static_cast<index>(row.out_shape.size()));
+    return in + (row.copies_in ? in : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+  }
+  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
+  static constexpr index tile_for(index sample_elements) {
+    constexpr index cache_bytes = index{1} << 20;
+    index tile = 16;
+    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
+    return tile;
+  }
+
+  static constexpr void assign_places(tables& t, const std::array<bool, size + 1>& trained) {
+    const auto reserve = [&](index elements) {
+      const place here{t.workspace, elements};
+      t.workspace += t.tile * elements;
+      return here;
+    };
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value = reserve(t.slots[s].value_layout.size);
+      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
+    }
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
+      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
+      row.plain_dx = reserve(in_size);
+      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
+      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
+      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      row.saved = reserve(round_up(row.saved_count));
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    t.plain_output = reserve(output);
+    t.plain_output_gradient = reserve(output);
+    t.workspace += line;  // partial vectors may be read past the end
+  }
+
+  /// Sizes and parameter order of every leaf; places follow once the tile is known.
+  static constexpr void list_leaves(tables& t) {
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      const node_row& row = t.nodes[i];
+      index parameter = row.parameters;
+      if constexpr (detail::has_affine<layer>) {
+        const affine_map& map = row.map;
+        const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
+        outer_leaf leaf;
+        leaf.node = i;
+        leaf.groups = static_cast<index>(map.groups);
+        leaf.outputs = static_cast<index>(map.group_outputs());
+        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+        leaf.view[2] = {group_channels, 1, taps};
+        leaf.step[0].extent = static_cast<index>(map.out_size.height);
+        leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.parameter_output = group_channels * taps;
+        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        leaf.parameters = parameter;
+        add_leaf(t, leaf);
+        parameter += leaf.size();
+        if (map.bias) {
+          elementwise_leaf bias;
+          bias.node = i;
+          bias.count = static_cast<index>(map.out_channels);
+          bias.step[0].extent = leaf.step[0].extent;
+          bias.step[1].extent = leaf.step[1].extent;
+          bias.parameters = parameter;
+          add_leaf(t, bias);
+        }
+      } else if constexpr (detail::has_factors<layer>) {
+        for (const factor& each : layer::factors(shape_of(i))) {
+          if (each.outer) {
+            outer_leaf leaf;
+            leaf.node = i;
+            leaf.outputs = static_cast<index>(each.rows);
+            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.parameter_output = static_cast<index>(each.columns);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else {
+            elementwise_leaf leaf;
+            leaf.node = i;
+            leaf.ones = each.other.from == source::ones;
+            leaf.count = static_cast<index>(each.rows);
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.other_stride = static_cast<index>(each.other.stride);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          }
+          parameter += static_cast<index>(each.size());
+        }
+      }
+    });
+  }
+  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
+    leaf.native = t.native_size;
+    leaf.method = leaf.delta_stride == 1 ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
+    if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+    t.native_size += round_up(leaf.size());
+    t.outer[t.outer_count++] = leaf;
+  }
+  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
+    leaf.native = t.native_size;
+    t.native_size += round_up(leaf.count);
+    t.elementwise[t.elementwise_count++] = leaf;
+  }
+
+  static constexpr place place_of(const node_row& row, operand from) {
+    const auto offset = static_cast<index>(from.offset);
+    switch (from.from) {
+      case source::activation:
+        return row.plain_x.at(offset);
+      case source::output:
+        return row.plain_y.at(offset);
+      case source::saved:
+        return row.saved.at(offset);
+      default:
+        return row.plain_dy.at(offset);
+    }
+  }
+
+  static constexpr void resolve_leaves(tables& t) {
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const layout& x = in.value_layout;
+      const layout& delta = out.gradient_layout;
+      const affine_map& map = row.map;
+      leaf.x = in.value.at(x.start - static_cast<index>(map.padding.height) * x.row -
+                           static_cast<index>(map.padding.width) * x.column);
+      leaf.delta = out.gradient.at(delta.start);
+      leaf.x_group = leaf.view[2].extent;
+      leaf.delta_group = leaf.outputs;
+      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+    }
+    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+      elementwise_leaf& leaf = t.elementwise[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& out = t.slots[t.storage[row.out]];
+      leaf.delta = out.gradient.at(out.gradient_layout.start);
+      leaf.step[0].delta = out.gradient_layout.row;
+      leaf.step[1].delta = out.gradient_layout.column;
+    }
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
+        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        for (const factor& each : layer::factors(shape_of(i))) {
+          const auto delta_step = static_cast<index>(each.delta.position_stride);
+          const auto other_step = static_cast<index>(each.other.position_stride);
+          if (each.outer) {
+            outer_leaf& leaf = t.outer[outer++];
+            leaf.x = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          } else {
+            elementwise_leaf& leaf = t.elementwise[elementwise++];
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.other = place_of(t.nodes[i], each.other);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          }
+        }
+      }
+    });
+  }
+
+ public:
+  static constexpr tables table = build();
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Bytes of one vector register of the target this translation unit is compiled for.
+#if defined(__AVX512F__)
+inline constexpr std::size_t vector_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr std::size_t vector_bytes = 32;
+#else
+inline constexpr std::size_t vector_bytes = 16;
+#endif
+
+/// Number of vector registers of the target.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr std::size_t vector_registers = 32;
+#else
+inline constexpr std::size_t vector_registers = 16;
+#endif
+
+namespace product_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+};
+
+}  // namespace product_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename product_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif defined(__AVX__)
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return on_host::load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return on_host::load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif defined(__AVX__)
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      on_host::store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    on_host::store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    on_host::store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if defined(__AVX512F__)
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif defined(__AVX__)
+  using mask_type = typename product_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    to[0] = from[0];
+    if constexpr (vector_lanes < Scalar >> 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Calls f(first, lanes) over `count` elements: whole vectors first, then the rest as `first_lanes`.
+template <class Scalar, class Function>
+inline void for_each_vector(index count, Function&& f) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  struct whole {
+    [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
+    void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
+  };
+  index first = 0;
+  for (; first + lanes <= count; first += lanes) f(first, whole{});
+  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
+}
+
+template <class Scalar>
+inline void add_to(Scalar* to, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i));
+  });
+}
+/// to += weight * from
+template <class Scalar>
+inline void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+  });
+}
+/// to += weight * from^2
+template <class Scalar>
+inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> value = lanes.load(from + i);
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+  });
+}
+
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
+template <class Scalar>
+[[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  typedef Scalar narrow __attribute__((vector_size(sizeof(Scalar) * vector_lanes<double>)));
+  vector<double> sums[2]{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    for (index k = 0; k < 2; ++k) {
+      narrow left;
+      narrow right;
+      std::memcpy(&left, a + i + k * width, sizeof left);
+      std::memcpy(&right, b + i + k * width, sizeof right);
+      sums[k] += __builtin_convertvector(left, vector<double>) * __builtin_convertvector(right, vector<double>);
+    }
+  }
+  double total = 0;
+  const vector<double> both = sums[0] + sums[1];
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  for (; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return total;
+}
+
+template <class Scalar>
+[[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
+  return dot(a, a, count);
+}
+
+/// Copies or adds the values of one layout into another, whatever their halos and orders.
+template <class Scalar>
+inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
+  for_each_stretch(from, to, [&](index source, index target, index count) {
+    if (accumulate) {
+      add_to(out + target, values + source, count);
+    } else {
+      std::copy_n(values + source, count, out + target);
+    }
+  });
+}
+template <class Scalar>
+inline void fill_zero(const layout& to, Scalar* out) {
+  for_each_stretch(to, to, [&](index target, index, index count) { std::fill_n(out + target, count, Scalar{0}); });
+}
+
+/// An elementwise layer over the values of one sample.
+template <class Layer, class Scalar>
+struct elementwise_kernel {
+  static constexpr bool on_vectors = requires { requires Layer::on_vectors; };
+
+  static void forward(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    for_each_stretch(x_layout, y_layout, [&](index source, index target, index count) {
+      if constexpr (on_vectors) {
+        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+          lanes.store(y + target + i, Layer::value(vector<Scalar>{lanes.load(x + source + i)}));
+        });
+      } else {
+        for (index i = 0; i < count; ++i) y[target + i] = Layer::value(x[source + i]);
+      }
+    });
+  }
+
+  /// dx (=|+=) dy f'(x, y). Values and gradients share their arrangement, so they are walked in step.
+  static void backward(const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx, bool accumulate) {
+    const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
+    const arrangement& values = x_layout.values;
+    const index rows_count = dense ? 1 : values.height;
+    const index count = dense ? values.size() : values.width * values.channels;
+    for (index r = 0; r < rows_count; ++r) {
+      const Scalar* x_row = x + x_layout.start + r * x_layout.row;
+      const Scalar* y_row = y + y_layout.start + r * y_layout.row;
+      const Scalar* dy_row = dy + dy_layout.start + r * dy_layout.row;
+      Scalar* dx_row = dx + dx_layout.start + r * dx_layout.row;
+      if constexpr (on_vectors) {
+        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+          const vector<Scalar> slope = Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
+          const vector<Scalar> part = lanes.load(dy_row + i) * slope;
+          lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
+        });
+      } else {
+        for (index i = 0; i < count; ++i) {
+          const Scalar part = dy_row[i] * Layer::derivative(x_row[i], y_row[i]);
+          dx_row[i] = accumulate ? dx_row[i] + part : part;
+        }
+      }
+    }
+  }
+};
+
+/// A pooling layer over one sample: its window rule applied to whole vectors of channels.
+template <class Layer, class Scalar>
+struct pooling_kernel {
+  static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    for_each_window(in, y_layout, [&](window_range rows, window_range columns, index output, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        vector<Scalar> sum = Layer::template start<vector<Scalar>>();
+        for_each_tap(x_layout, rows, columns, [&](index tap) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+        lanes.store(y + output + c, Layer::finish(sum, divisor));
+      });
+    });
+  }
+
+  /// Adds every input's share of dy to dx.
+  static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
+    for_each_window(in, y_layout, dy_layout, [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const vector<Scalar> best = lanes.load(y + output + c);
+        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
+          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+        });
+      });
+    });
+  }
+
+ private:
+  template <class Function>
+  static void for_each_window(shape in, const layout& y_layout, Function&& f) {
+    for_each_window(in, y_layout, y_layout, [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
+      f(rows, columns, output, divisor);
+    });
+  }
+  template <class Function>
+  static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
+    for (index i = 0; i < y.values.height; ++i) {
+      const window_range rows = Layer::rows(in, static_cast<std::size_t>(i));
+      for (index j = 0; j < y.values.width; ++j) {
+        const window_range columns = Layer::columns(in, static_cast<std::size_t>(j));
+        const auto divisor = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        f(rows, columns, y.start + i * y.row + j * y.column, dy.start + i * dy.row + j * dy.column, divisor);
+      }
+    }
+  }
+  template <class Function>
+  static void for_each_tap(const layout& x, window_range rows, window_range columns, Function&& f) {
+    for_each_tap(x, x, rows, columns, [&](index tap, index) { f(tap); });
+  }
+  template <class Function>
+  static void for_each_tap(const layout& x, const layout& dx, window_range rows, window_range columns, Function&& f) {
+    for (auto r = static_cast<index>(rows.begin); r < static_cast<index>(rows.end); ++r) {
+      for (auto s = static_cast<index>(columns.begin); s < static_cast<index>(columns.end); ++s) {
+        f(x.start + r * x.row + s * x.column, dx.start + r * dx.row + s * dx.column);
+      }
+    }
+  }
+};
+
+/// Weights of outputs [first, last) from PyTorch's order into the forward panel `[group][kh][kw][channel][output]`.
+template <class Scalar>
+inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto channels = static_cast<index>(map.in_channels / map.groups);
+  const auto outputs = static_cast<index>(map.group_outputs());
+  for (index n = first; n < last; ++n) {
+    const Scalar* from = weights + n * channels * taps;
+    Scalar* to = panel + n / outputs * taps * channels * outputs + n % outputs;
+    for (index tap = 0; tap < taps; ++tap) {
+      for (index c = 0; c < channels; ++c) to[(tap * channels + c) * outputs] = from[c * taps + tap];
+    }
+  }
+}
+
+/// Calls f(row phase, column phase) for every pair of stride phases of the input gradient.
+template <class Program, class Function>
+inline void for_each_phase(const affine_map& map, Function&& f) {
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  for (index r = 0; r < number(map.stride.height); ++r) {
+    const auto rows = Program::phase_of(r, number(map.in_size.height), number(map.kernel.height),
+                                        number(map.stride.height), number(map.padding.height), number(map.dilation.height));
+    for (index s = 0; s < number(map.stride.width); ++s) {
+      const auto columns = Program::phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                             number(map.padding.width), number(map.dilation.width));
+      f(rows, columns);
+    }
+  }
+}
+
+/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap column][output][channel]`
+/// with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything once.
+template <class Program, class Scalar>
+inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
+  const affine_map& map = row.map;
+  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto kernel_width = static_cast<index>(map.kernel.width);
+  const auto channels = static_cast<index>(map.in_channels / map.groups);
+  const auto outputs = static_cast<index>(map.group_outputs());
+  for (index n = first; n < last; ++n) {
+    const Scalar* from = weights + n * channels * taps;
+    if (row.whole_view) {
+      for (index c = 0; c < channels; ++c) {
+        for (index tap = 0; tap < taps; ++tap) panel[(n * taps + tap) * channels + c] = from[c * taps + tap];
+      }
+      continue;
+    }
+    const index group = n / outputs;
+    Scalar* to = panel + group * taps * outputs * channels;
+    for_each_phase<Program>(map, [&](const auto& rows, const auto& columns) {
+      for (index j = 0; j < rows.taps; ++j) {
+        const index tap_row = rows.first_tap + (rows.taps - 1 - j) * rows.tap_step;
+        for (index k = 0; k < columns.taps; ++k) {
+          const index tap_column = columns.first_tap + (columns.taps - 1 - k) * columns.tap_step;
+          Scalar* line_out = to + ((j * columns.taps + k) * outputs + n % outputs) * channels;
+          for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap_row * kernel_width + tap_column];
+        }
+      }
+      to += rows.taps * columns.taps * outputs * channels;
+    });
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted sum
+//
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other loops.
+
+// pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
+//
+//   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
+//
+// r runs over up to three nested row loops, k over up to three nested reduction loops, all with strides of their own.
+// Nothing asks that different (r, k) read different elements of `left`, and that is the point: in a channels-last image
+// whose rows lie `pitch` apart, the patches of a convolution are such a view, so with the output gradient called delta
+//   forward           rows (oh, ow)          reduce (kh, kw*C)   left = image    right = packed weights
+//   input gradient    rows (ih, iw)          reduce (kh, kw*F)   left = delta    right = flipped packed weights
+//   weight gradient   rows (kh, kw*C)        reduce (oh, ow)     left = image    right = delta
+// and the three products of a linear layer are the same with fewer loops. Nothing is copied or packed on the left.
+//
+// Every sum is one chain of multiply-adds in the order of the reduction loops. Its bits therefore depend neither on the
+// tile an element falls into nor on how the caller cuts rows and columns.
+
+// pergrad/host/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What becomes of the finished sums. An epilogue is called once for every vector of sums,
+/// `epilogue(sums, out, position, column, lanes)`: the vector belongs at `out + position`, its first column is
+/// `column`, and `lanes` (all_lanes or first_lanes) says which lanes count and is how memory is read and written. Rooms
+/// may add their own.
+namespace epilogue {
+
+/// out = sum
+struct store {
+  template <class Scalar, class Lanes>
+  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
+                  const Lanes& lanes) const noexcept {
+    lanes.store(out + position, sums);
+  }
+};
+
+/// out = out + sum
+struct add {
+  template <class Scalar, class Lanes>
+  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
+                  const Lanes& lanes) const noexcept {
+    lanes.store(out + position, lanes.load(out + position) + sums);
+  }
+};
+
+/// out = out + factor * sum
+template <class Scalar>
+struct add_scaled {
+  Scalar factor;
+  template <class Lanes>
+  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
+                  const Lanes& lanes) const noexcept {
+    lanes.store(out + position, lanes.load(out + position) + splat(factor) * sums);
+  }
+};
+template <class Scalar>
+add_scaled(Scalar) -> add_scaled<Scalar>;
+
+/// out = sum + bias[column]
+template <class Scalar>
+struct store_bias {
+  const Scalar* bias;
+  template <class Lanes>
+  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
+                  const Lanes& lanes) const noexcept {
+    lanes.store(out + position, sums + lanes.load(bias + column));
+  }
+};
+template <class Scalar>
+store_bias(const Scalar*) -> store_bias<Scalar>;
+
+/// Adds up the squares of the sums in double and leaves the output alone (it may be null).
+///
+/// The order of the additions is fixed by the shape of the product. Squares of floats cannot overflow or vanish in
+/// double.
+template <class Scalar>
+class squares_only {
+ public:
+  template <class Lanes>
+  void operator()(vector<Scalar> sums, const Scalar* /*out*/, std::ptrdiff_t /*position*/, std::ptrdiff_t /*column*/,
+                  const Lanes& lanes) noexcept {
+    const vector<Scalar> kept = lanes.keep(sums);
+    if constexpr (std::is_same_v<Scalar, double>) {
+      low_ += kept * kept;
+    } else {
+      using half = typename product_detail::vector_of<Scalar>::half_type;
+      half halves[2];
+      std::memcpy(halves, &kept, sizeof kept);
+      const vector<double> low = __builtin_convertvector(halves[0], vector<double>);
+      const vector<double> high = __builtin_convertvector(halves[1], vector<double>);
+      low_ += low * low;
+      high_ += high * high;
+    }
+  }
+
+  /// Sum of the squares of everything seen so far.
+  [[nodiscard]] double sum() const noexcept {
+    const vector<double> both = low_ + high_;
+    double total = 0.0;
+    for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) {
+      total += both[lane];
+    }
+    return total;
+  }
+
+ private:
+  vector<double> low_{};
+  vector<double> high_{};
+};
+
+/// out = sum, and adds up the squares as `squares_only` does.
+template <class Scalar>
+class squares_store {
+ public:
+  template <class Lanes>
+  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
+                  const Lanes& lanes) noexcept {
+    lanes.store(out + position, sums);
+    squares_(sums, out, position, column, lanes);
+  }
+
+  /// Sum of the squares of everything seen so far.
+  [[nodiscard]] double sum() const noexcept { return squares_.sum(); }
+
+ private:
+  squares_only<Scalar> squares_;
+};
+
+}  // namespace epilogue
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/tile.hpp - the micro-kernels of the host's product: a few rows times a few vectors of sums in registers
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+//
+// The kernels know nothing of what becomes of the sums; they leave them in a small buffer. So there is one set for each
+// scalar type, whatever the number of epilogues, and a program that uses all of them still compiles quickly.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One reduction loop: its extent, and its strides (in elements) in the left and in the right operand.
+struct loop {
+  std::ptrdiff_t extent = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t right = 0;
+  friend constexpr bool operator==(const loop&, const loop&) = default;
+};
+
+namespace product_detail {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
+inline constexpr std::size_t tile_rows_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t tile_spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_tile_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - tile_spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < tile_rows_limit ? fitting : tile_rows_limit;
+}
+
+/// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
+template <class Scalar>
+struct tile_task {
+  const Scalar* left;
+  const Scalar* right;
+  const loop* reduce;
+  const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
+  Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
+  first_lanes<Scalar> last;          // the columns that the last vector of a row has
+  first_lanes<Scalar> whole;         // all of them, which compilers are not to know
+};
+
+/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
+/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
+[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
+                                              const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
+    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
+template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
+          std::size_t... Slot>
+inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...>, std::index_sequence<Vector...>,
+                       std::index_sequence<Slot...>) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
+  const first_lanes<Scalar> last = task.last;
+  const first_lanes<Scalar> whole = task.whole;
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  vector<Scalar> sums[Rows * Vectors] = {};
+  const Scalar* left = task.left;
+  const Scalar* right = task.right;
+  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+  const volatile loop* const volatile reduce = task.reduce;
+  const Scalar* volatile outer_left = left;
+  const Scalar* volatile outer_right = right;
+  const Scalar* volatile middle_left = left;
+  const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outer_count = reduce[0].extent;
+  volatile std::ptrdiff_t middle_count = reduce[1].extent;
+  for (;;) {
+    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      vector<Scalar> down;
+      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+       ...);
+      left += left_step;
+      right += right_step;
+    }
+    middle_count = middle_count - 1;
+    if (middle_count > 0) {
+      left = middle_left + reduce[1].left;
+      right = middle_right + reduce[1].right;
+    } else {
+      outer_count = outer_count - 1;
+      if (outer_count <= 0) {
+        break;
+      }
+      left = outer_left + reduce[0].left;
+      right = outer_right + reduce[0].right;
+      outer_left = left;
+      outer_right = right;
+      middle_count = reduce[1].extent;
+    }
+    middle_left = left;
+    middle_right = right;
+  }
+  Scalar* const to = task.sums;
+  (store(to + Slot * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors>
+void tile(const tile_task<Scalar>& task) noexcept {
+  tile_steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                            std::make_index_sequence<Rows * Vectors>{});
+}
+
+template <class Scalar>
+using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+constexpr std::array<tile_function<Scalar>, sizeof...(Row)> tiles_of(std::index_sequence<Row...>) noexcept {
+  return {&tile<Scalar, Row + 1, Vectors>...};
+}
+
+template <class Scalar, std::size_t Vectors>
+inline constexpr auto tiles = tiles_of<Scalar, Vectors>(std::make_index_sequence<max_tile_rows(Vectors)>{});
+
+/// The tiles of one width.
+template <class Scalar>
+struct tile_family {
+  std::size_t vectors;
+  std::size_t max_rows;
+  const tile_function<Scalar>* by_rows;  // [rows - 1]
+};
+
+template <class Scalar, std::size_t Vectors>
+inline constexpr tile_family<Scalar> family{Vectors, max_tile_rows(Vectors), tiles<Scalar, Vectors>.data()};
+
+/// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is read.
+template <class Scalar>
+[[nodiscard]] inline const tile_family<Scalar>& choose_family(std::size_t row_count,
+                                                              std::size_t vectors_left) noexcept {
+  if (vectors_left < 4) {
+    return vectors_left < 2 ? family<Scalar, 1> : family<Scalar, 2>;
+  }
+  const auto sums_in_flight = [row_count](std::size_t vectors, std::size_t max_rows) {
+    return row_count < max_rows ? row_count * vectors : row_count * vectors / ((row_count + max_rows - 1) / max_rows);
+  };
+  const std::size_t in_two = sums_in_flight(2, max_tile_rows(2));
+  const std::size_t in_four = sums_in_flight(4, max_tile_rows(4));
+  const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(8, max_tile_rows(8));
+  return in_eight > in_four && in_eight > in_two ? family<Scalar, 8>
+         : in_four > in_two                      ? family<Scalar, 4>
+                                                 : family<Scalar, 2>;
+}
+
+}  // namespace product_detail
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One row loop: its extent, and its strides (in elements) in the left operand and in the output.
+struct rows {
+  std::ptrdiff_t extent = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t out = 0;
+  friend constexpr bool operator==(const rows&, const rows&) = default;
+};
+
+/// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
+///
+/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
+struct product_shape {
+  rows row[3];
+  loop reduce[3];
+  std::ptrdiff_t columns = 0;
+  friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
+};
+
+/// The same product with the fewest loops: drops loops of extent 1, joins neighbours that step through memory as one.
+///
+/// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
+[[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int outer = 1; outer >= 0; --outer) {
+      rows& above = shape.row[outer];
+      rows& below = shape.row[outer + 1];
+      if (below.extent == 1) {
+        below = above;
+        above = rows{};
+      } else if (above.left == below.extent * below.left && above.out == below.extent * below.out) {
+        below.extent *= above.extent;
+        above = rows{};
+      }
+      loop& slow = shape.reduce[outer];
+      loop& fast = shape.reduce[outer + 1];
+      if (fast.extent == 1) {
+        fast = slow;
+        slow = loop{};
+      } else if (slow.left == fast.extent * fast.left && slow.right == fast.extent * fast.right) {
+        fast.extent *= slow.extent;
+        slow = loop{};
+      }
+    }
+  }
+  return shape;
+}
+
+namespace product_detail {
+
+/// Where the rows of a tile begin: one place, and offsets from it.
+struct tile_rows {
+  std::ptrdiff_t left;
+  std::ptrdiff_t out;
+  const std::ptrdiff_t* left_offset;
+  const std::ptrdiff_t* out_offset;
+};
+
+/// Steps through the rows of a product in order, a tile at a time.
+class row_cursor {
+ public:
+  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row} {
+    for (std::size_t step = 0; step < tile_rows_limit; ++step) {
+      even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
+      even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
+    }
+  }
+
+  void restart() noexcept { inner_ = middle_ = outer_ = left_ = out_ = 0; }
+
+  /// The next `count` rows, which must exist; valid until the next call.
+  [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
+    if (count <= row_[2].extent - inner_) {  // evenly spaced
+      const tile_rows found{left_, out_, even_left_, even_out_};
+      advance(count);
+      return found;
+    }
+    const tile_rows found{left_, out_, uneven_left_, uneven_out_};
+    for (std::ptrdiff_t done = 0; done < count;) {
+      const std::ptrdiff_t in_line = row_[2].extent - inner_;
+      const std::ptrdiff_t here = count - done < in_line ? count - done : in_line;
+      for (std::ptrdiff_t step = 0; step < here; ++step) {
+        uneven_left_[done + step] = left_ - found.left + even_left_[step];
+        uneven_out_[done + step] = out_ - found.out + even_out_[step];
+      }
+      done += here;
+      advance(here);
+    }
+    return found;
+  }
+
+ private:
+  void advance(std::ptrdiff_t count) noexcept {
+    inner_ += count;
+    if (inner_ < row_[2].extent) {
+      left_ += count * row_[2].left;
+      out_ += count * row_[2].out;
+      return;
+    }
+    inner_ = 0;
+    if (++middle_ == row_[1].extent) {
+      middle_ = 0;
+      ++outer_;
+    }
+    left_ = outer_ * row_[0].left + middle_ * row_[1].left;
+    out_ = outer_ * row_[0].out + middle_ * row_[1].out;
+  }
+
+  const rows* row_;
+  std::ptrdiff_t inner_ = 0;
+  std::ptrdiff_t middle_ = 0;
+  std::ptrdiff_t outer_ = 0;
+  std::ptrdiff_t left_ = 0;
+  std::ptrdiff_t out_ = 0;
+  std::ptrdiff_t even_left_[tile_rows_limit];
+  std::ptrdiff_t even_out_[tile_rows_limit];
+  std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
+  std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
+};
+
+/// Hands the sums of a tile to the epilogue, row by row. `Vectors` is its width, or 0 to take it from `vectors`.
+template <std::size_t Vectors, class Scalar, class Epilogue, class Lanes>
+inline void finish(const Scalar* sums, std::size_t row_count, std::size_t vectors, Scalar* out, const tile_rows& place,
+                   std::ptrdiff_t column, const Lanes& last, Epilogue& epilogue) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  for (std::size_t row = 0; row < row_count; ++row) {
+    const std::ptrdiff_t begin = place.out + place.out_offset[row];
+    std::ptrdiff_t at = column;
+    for (std::size_t before_last = (Vectors == 0 ? vectors : Vectors) - 1; before_last > 0; --before_last) {
+      epilogue(load(sums), out, begin + at, at, all_lanes<Scalar>{});
+      at += static_cast<std::ptrdiff_t>(lanes);
+      sums += lanes;
+    }
+    epilogue(load(sums), out, begin + at, at, last);
+    sums += lanes;
+  }
+}
+
+/// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
+template <class Scalar, class Epilogue>
+void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+           Epilogue& given_epilogue) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const auto row_count = static_cast<std::size_t>(shape.row[0].extent * shape.row[1].extent * shape.row[2].extent);
+  const auto columns = static_cast<std::size_t>(shape.columns);
+  if (row_count == 0) {
+    return;
+  }
+  loop reduce[3] = {shape.reduce[0], shape.reduce[1], shape.reduce[2]};
+  if (reduce[0].extent == 0 || reduce[1].extent == 0) {  // the tiles want only the innermost loop to be empty
+    reduce[0].extent = reduce[1].extent = 1;
+    reduce[2].extent = 0;
+  }
+  Epilogue epilogue = given_epilogue;  // a copy that no store can alias
+  alignas(vector_bytes) Scalar sums[vector_registers * lanes];
+  row_cursor cursor{shape};
+  tile_task<Scalar> task{left, right, reduce, nullptr, sums, first_lanes<Scalar>{lanes}, first_lanes<Scalar>{lanes}};
+  for (std::size_t column = 0; column < columns;) {
+    const tile_family<Scalar>& chosen = choose_family<Scalar>(row_count, (columns - column + lanes - 1) / lanes);
+    const std::size_t vectors = chosen.vectors;
+    const bool partial = columns - column < vectors * lanes;
+    if (partial) {
+      task.last = first_lanes<Scalar>{columns - column - (vectors - 1) * lanes};
+    }
+    task.right = right + column;
+    cursor.restart();
+    std::size_t rows_left = row_count;
+    for (std::size_t tiles_left = (row_count + chosen.max_rows - 1) / chosen.max_rows; tiles_left > 0; --tiles_left) {
+      std::size_t count = chosen.max_rows;
+      if (rows_left < 3 * count) {  // even out the last tiles
+        count = tiles_left == 1 ? rows_left : tiles_left == 2 ? (rows_left + 1) / 2 : (rows_left + 2) / 3;
+      }
+      rows_left -= count;
+      const tile_rows place = cursor.next(static_cast<std::ptrdiff_t>(count));
+      task.left = left + place.left;
+      task.row_offset = place.left_offset;
+      chosen.by_rows[count - 1](task);
+      const auto at = static_cast<std::ptrdiff_t>(column);
+      if (partial) {
+        finish<0>(sums, count, vectors, out, place, at, task.last, epilogue);
+      } else if (vectors == 2) {
+        finish<2>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
+      } else {
+        finish<0>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
+      }
+    }
+    column += vectors * lanes;
+  }
+  given_epilogue = epilogue;
+}
+
+}  // namespace product_detail
+
+/// Multiplies as `shape` says and hands every vector of sums to `epilogue`; `Scalar` is float or double.
+///
+/// Reads and writes exactly the elements that the formula names: nothing beyond `columns` on the right or in the
+/// output. `out` overlaps neither operand. Allocates nothing. A reduction of extent 0 gives sums of 0. `epilogue` is
+/// one of namespace `epilogue`; those that add squares keep them, so pass a variable and ask it afterwards.
+template <class Scalar, class Epilogue = epilogue::store>
+void product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+             Epilogue&& epilogue = Epilogue{}) noexcept {
+  if constexpr (std::is_const_v<std::remove_reference_t<Epilogue>>) {
+    auto copy = epilogue;
+    product_detail::sweep(shape, left, right, out, copy);
+  } else {
+    product_detail::sweep(shape, left, right, out, epilogue);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum is
+///   sqrt(squared + error) + sqrt(slack)
+struct norm_part {
+  double squared = 0;  ///< the value
+  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram)
+  double slack = 0;    ///< squared bound on what the sum's own rounding adds to the sample's share
+
+  constexpr norm_part& operator+=(const norm_part& other) noexcept {
+    squared += other.squared;
+    error += other.error;
+    slack += other.slack;
+    return *this;
+  }
+};
+
+/// One outer-product leaf of the samples in a worker's workspace.
+template <class Scalar>
+struct leaf_kernel {
+  const outer_leaf& leaf;
+  const Scalar* workspace;
+
+  [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
+    return workspace + leaf.x.offset + sample * leaf.x.sample + group * leaf.x_group;
+  }
+  [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
+    return workspace + leaf.delta.offset + sample * leaf.delta.sample + group * leaf.delta_group;
+  }
+  [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
+
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and positions.
+  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2]) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const index inner = view[2].extent * leaf.outputs;
+    return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
+                      {view[1].extent, view[1].x, inner},
+                      {view[2].extent, view[2].x, leaf.outputs}},
+                     {{samples, leaf.x.sample, delta_sample},
+                      {step[0].extent, step[0].x, step[0].delta},
+                      {step[1].extent, step[1].x, step[1].delta}},
+                     leaf.outputs});
+  }
+
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
+  double instantiate(index sample, Scalar* out) const noexcept {
+    if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
+    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      epilogue::squares_store<Scalar> squares_of;
+      product(shape, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
+      squared += squares_of.sum();
+    }
+    return squared;
+  }
+
+  /// ‖G_b‖² without keeping G_b.
+  [[nodiscard]] double direct(index sample) const noexcept {
+    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      epilogue::squares_only<Scalar> squares_of;
+      product(shape, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
+      squared += squares_of.sum();
+    }
+    return squared;
+  }
+
+  /// ‖x‖² ‖delta‖² for one position.
+  [[nodiscard]] double by_product(index sample) const noexcept {
+    double squared = 0;
+    for (index g = 0; g < leaf.groups; ++g) {
+      squared += view_dot(x(sample, g), x(sample, g)) * delta_dot(delta(sample, g), delta(sample, g));
+    }
+    return squared;
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the answer:
+  /// each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  [[nodiscard]] norm_part gram(index sample) const noexcept {
+    norm_part result;
+    for (index g = 0; g < leaf.groups; ++g) {
+      double sum = 0;
+      double magnitude = 0;
+      for_each_position(leaf.positions(), [&](index t, index x_t, index delta_t) {
+        const Scalar* x_here = x(sample, g) + x_t;
+        const Scalar* delta_here = delta(sample, g) + delta_t;
+        for_each_position(t + 1, [&](index s, index x_s, index delta_s) {
+          const double entry = view_dot(x_here, x(sample, g) + x_s) * delta_dot(delta_here, delta(sample, g) + delta_s);
+          sum += s == t ? entry : 2 * entry;
+          if (s == t) magnitude += std::sqrt(entry);
+        });
+      });
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 2 * leaf.positions() + 8);
+      result.squared += std::max(sum, 0.0);
+      result.error += terms * std::numeric_limits<double>::epsilon() * magnitude * magnitude;
+    }
+    return result;
+  }
+
+  /// Squared bound on the rounding error of one sample's share of a sum over positions: (γ sum_t |x_t||delta_t|)².
+  [[nodiscard]] double rounding_slack(index sample) const noexcept {
+    double slack = 0;
+    const double unit = static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    for (index g = 0; g < leaf.groups; ++g) {
+      double magnitude = 0;
+      for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+        const Scalar* x_here = x(sample, g) + x_t;
+        const Scalar* delta_here = delta(sample, g) + delta_t;
+        magnitude += std::sqrt(view_dot(x_here, x_here) * delta_dot(delta_here, delta_here));
+      });
+      slack += (unit * magnitude) * (unit * magnitude);
+    }
+    return slack;
+  }
+
+  /// Adds sum_b G_b of the samples to `out`: one product, no gradient of a sample is formed.
+  void add_sum(index samples, Scalar* out, Scalar* scratch) const noexcept {
+    if (leaf.delta_stride != 1) {
+      for (index b = 0; b < samples; ++b) {
+        instantiate_scattered(b, scratch);
+        add_to(out, scratch, leaf.size());
+      }
+      return;
+    }
+    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step);
+    for (index g = 0; g < leaf.groups; ++g) product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
+  }
+
+  /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
+  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* scaled) const noexcept {
+    const index width = leaf.groups * leaf.outputs;
+    const index sample_size = leaf.positions() * width;
+    for (index b = 0; b < samples; ++b) {
+      Scalar* to = scaled + b * sample_size;
+      for (index i = 0; i < leaf.step[0].extent; ++i) {
+        for (index j = 0; j < leaf.step[1].extent; ++j, to += width) {
+          const Scalar* from = delta(b, 0) + i * leaf.step[0].delta + j * leaf.step[1].delta;
+          if (weights[b] == 0) {
+            std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
+            continue;
+          }
+          for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
+            lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
+          });
+        }
+      }
+    }
+    step_axis step[2] = {leaf.step[0], leaf.step[1]};
+    step[1].delta = width;
+    step[0].delta = width * step[1].extent;
+    const product_shape shape = gradient_shape(samples, sample_size, step);
+    for (index g = 0; g < leaf.groups; ++g) {
+      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(), epilogue::add{});
+    }
+  }
+
+ private:
+  /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
+  template <class Function>
+  void for_each_position(index count, Function&& f) const {
+    for (index t = 0; t < count; ++t) {
+      const index i = t / leaf.step[1].extent;
+      const index j = t % leaf.step[1].extent;
+      f(t, i * leaf.step[0].x + j * leaf.step[1].x, i * leaf.step[0].delta + j * leaf.step[1].delta);
+    }
+  }
+  [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    double sum = 0;
+    for (index k = 0; k < view[0].extent; ++k) {
+      const index row = k * view[0].x;
+      if (joined) {
+        sum += dot(a + row, b + row, view[1].extent * view[2].extent);
+        continue;
+      }
+      for (index l = 0; l < view[1].extent; ++l) {
+        const index at = row + l * view[1].x;
+        if (view[2].x == 1) {
+          sum += dot(a + at, b + at, view[2].extent);
+        } else {
+          sum += strided_dot(a + at, b + at, view[2].extent, view[2].x);
+        }
+      }
+    }
+    return sum;
+  }
+  [[nodiscard]] double delta_dot(const Scalar* a, const Scalar* b) const noexcept {
+    return leaf.delta_stride == 1 ? dot(a, b, leaf.outputs) : strided_dot(a, b, leaf.outputs, leaf.delta_stride);
+  }
+  [[nodiscard]] static double strided_dot(const Scalar* a, const Scalar* b, index count, index stride) noexcept {
+    double sum = 0;
+    for (index i = 0; i < count; ++i) sum += static_cast<double>(a[i * stride]) * static_cast<double>(b[i * stride]);
+    return sum;
+  }
+  /// The formula as it stands, for a general layer whose delta is not contiguous.
+  double instantiate_scattered(index sample, Scalar* out) const noexcept {
+    std::fill_n(out, leaf.size(), Scalar{0});
+    for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+      for (index k = 0; k < leaf.view[2].extent; ++k) {
+        const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
+        for (index n = 0; n < leaf.outputs; ++n) {
+          out[k * leaf.outputs + n] += value * delta(sample, 0)[delta_t + n * leaf.delta_stride];
+        }
+      }
+    });
+    return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+};
+
+/// g_b of an elementwise leaf into `out`; returns its squared norm.
+template <class Scalar>
+inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out) noexcept {
+  const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
+  const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
+  std::fill_n(out, leaf.count, Scalar{0});
+  for (index i = 0; i < leaf.step[0].extent; ++i) {
+    for (index j = 0; j < leaf.step[1].extent; ++j) {
+      const Scalar* delta_here = delta + i * leaf.step[0].delta + j * leaf.step[1].delta;
+      if (leaf.ones && leaf.delta_stride == 1) {
+        add_to(out, delta_here, leaf.count);
+        continue;
+      }
+      const Scalar* other_here = other + i * leaf.step[0].x + j * leaf.step[1].x;
+      for (index n = 0; n < leaf.count; ++n) {
+        const Scalar value = delta_here[n * leaf.delta_stride];
+        out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+      }
+    }
+  }
+  return squares(static_cast<const Scalar*>(out), leaf.count);
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
+template <class Network>
+class passes {
+ public:
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+  static constexpr const auto& table = program::table;
+  static constexpr std::size_t size = program::size;
+
+  passes(const Network& network, const scalar* panels, scalar* workspace)
+      : parameters_{network.parameters().data()}, panels_{panels}, workspace_{workspace} {}
+
+  /// All affine weights into the order that products read them in.
+  static void pack(const host& executor, const Network& network, scalar* panels, bool backward) {
+    const scalar* parameters = network.parameters().data();
+    index tasks = 0;
+    for (const node_row& row : table.nodes) tasks += pack_tasks(row);
+    executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
+      auto task = static_cast<index>(task_number);
+      for (const node_row& row : table.nodes) {
+        if (task >= pack_tasks(row)) {
+          task -= pack_tasks(row);
+          continue;
+        }
+        const auto outputs = static_cast<index>(row.map.out_channels);
+        const index first = task * outputs_per_task(row);
+        const index last = std::min(outputs, first + outputs_per_task(row));
+        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+        if (backward && row.input_gradient) {
+          pack_backward<program>(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+        }
+        return;
+      }
+    });
+  }
+
+  void load(const void* context, const scalar* (*input)(const void*, std::size_t), std::size_t first, index samples) {
+    const slot& to = table.slots[0];
+    constexpr layout plain = lay_out(arrange(Network::input_shape), {});
+    for (index b = 0; b < samples; ++b) {
+      const scalar* from = input(context, first + static_cast<std::size_t>(b));
+      scalar* values = at(to.value, b);
+      const arrangement& image = plain.values;
+      if (image.plain()) {
+        transfer(plain, from, to.value_layout, values, false);
+        continue;
+      }
+      for (index c = 0; c < image.channels; ++c) {
+        for (index i = 0; i < image.height; ++i) {
+          scalar* row = values + to.value_layout.start + i * to.value_layout.row + c;
+          for (index j = 0; j < image.width; ++j) row[j * to.value_layout.column] = *from++;
+        }
+      }
+    }
+  }
+
+  void forward(index begin, index end) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
+      for (const step_function step : steps) (this->*step)(begin, end);
+    }
+    (std::make_index_sequence<size>{});
+    const slot& out = table.slots[table.storage[size]];
+    for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
+  }
+
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the gradient
+  /// of the node's output is complete and before its input's is formed.
+  template <class Function>
+  void backward(index begin, index end, Function&& when_complete) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
+      for (std::size_t i = size; i-- > 0;) {
+        const node_row& row = table.nodes[i];
+        if (!row.backward) continue;
+        if (row.kind == node_kind::general) {
+          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
+          when_complete(i);
+        } else {
+          if (row.parameter_count > 0) when_complete(i);
+          (this->*steps[i])(begin, end);
+        }
+      }
+    }
+    (std::make_index_sequence<size>{});
+  }
+
+  [[nodiscard]] std::span<const scalar> output(index b) const {
+    return {at(table.plain_output, b), static_cast<std::size_t>(output_size)};
+  }
+  [[nodiscard]] std::span<scalar> output_gradient(index b) {
+    return {at(table.plain_output_gradient, b), static_cast<std::size_t>(output_size)};
+  }
+  void scatter_output_gradient(index b) {
+    const slot& out = table.slots[table.storage[size]];
+    if (!table.nodes[size - 1].backward) return;
+    scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
+  }
+
+  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly zero.
+  void erase(std::size_t node, index b) {
+    const node_row& row = table.nodes[node];
+    const slot& in = table.slots[table.storage[row.in]];
+    const slot& out = table.slots[table.storage[row.out]];
+    if (row.kind == node_kind::affine) {
+      fill_zero(in.value_layout, at(in.value, b));
+      fill_zero(out.gradient_layout, at(out.gradient, b));
+      return;
+    }
+    std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
+    std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
+    std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
+  }
+
+ private:
+  using step_function = void (passes::*)(index, index);
+  static constexpr index output_size = static_cast<index>(Network::output_shape.size());
+
+  [[nodiscard]] scalar* at(place where, index sample) const { return workspace_ + where.offset + sample * where.sample; }
+  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
+
+  static constexpr index outputs_per_task(const node_row& row) {
+    return std::max<index>(1, (index{1} << 13) / static_cast<index>(row.map.view_width()));
+  }
+  static constexpr index pack_tasks(const node_row& row) {
+    return row.kind == node_kind::affine
+               ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
+               : 0;
+  }
+
+  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index count) {
+    for (index i = 0; i < count; ++i) plain[i] = values[from.position(i)];
+  }
+  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index count, bool accumulate) {
+    for (index i = 0; i < count; ++i) {
+      scalar& value = values[to.position(i)];
+      value = accumulate ? value + plain[i] : plain[i];
+    }
+  }
+
+  template <std::size_t Index>
+  void forward_step(index begin, index end) {
+    using layer = typename program::template layer_at<Index>;
+    static constexpr node_row row = table.nodes[Index];
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    if constexpr (row.kind == node_kind::affine) {
+      affine_forward(row, begin, end);
+    } else if constexpr (row.kind == node_kind::elementwise) {
+      for (index b = begin; b < end; ++b) {
+        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b));
+      }
+    } else if constexpr (row.kind == node_kind::pooling) {
+      for (index b = begin; b < end; ++b) {
+        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout, at(out.value, b));
+      }
+    } else if constexpr (row.kind == node_kind::branch_sum) {
+      const slot& in2 = slot_of(row.in2);
+      for (index b = begin; b < end; ++b) {
+        transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
+        transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
+      }
+    } else if constexpr (row.kind == node_kind::general) {
+      for (index b = begin; b < end; ++b) {
+        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+        if constexpr (detail::has_saving_forward<layer, scalar>) {
+          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
+        } else {
+          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
+        }
+        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+      }
+    }
+  }
+
+  template <std::size_t Index>
+  void backward_step(index begin, index end) {
+    using layer = typename program::template layer_at<Index>;
+    static constexpr node_row row = table.nodes[Index];
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    if constexpr (row.kind == node_kind::affine) {
+      if (row.input_gradient) affine_backward(row, begin, end);
+    } else if constexpr (row.kind == node_kind::elementwise) {
+      for (index b = begin; b < end; ++b) {
+        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b),
+                                                    out.gradient_layout, at(out.gradient, b), in.gradient_layout,
+                                                    at(in.gradient, b), row.accumulate);
+      }
+    } else if constexpr (row.kind == node_kind::pooling) {
+      for (index b = begin; b < end; ++b) {
+        if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
+        pooling_kernel<layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                                at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                in.gradient_layout, at(in.gradient, b));
+      }
+    } else if constexpr (row.kind == node_kind::branch_sum) {
+      const slot& in2 = slot_of(row.in2);
+      for (index b = begin; b < end; ++b) {
+        if (row.input_gradient) {
+          transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
+        }
+        if (row.input2_gradient) {
+          transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
+        }
+      }
+    } else if constexpr (row.kind == node_kind::general) {
+      for (index b = begin; b < end; ++b) {
+        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+        const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
+        const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
+        if constexpr (detail::has_saving_backward<layer, scalar>) {
+          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
+        } else {
+          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
+        }
+        if (row.input_gradient) {
+          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
+  [[nodiscard]] static constexpr index out_size(const node_row& row) { return static_cast<index>(row.out_shape.size()); }
+  [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
+    return {parameters_ + row.parameters, static_cast<std::size_t>(row.parameter_count)};
+  }
+  [[nodiscard]] std::span<const scalar> input_of(const node_row& row, index b) const {
+    return {at(row.plain_x, b), row.in_shape.size()};
+  }
+  [[nodiscard]] std::span<scalar> output_of(const node_row& row, index b) const {
+    return {at(row.plain_y, b), row.out_shape.size()};
+  }
+  [[nodiscard]] std::span<scalar> saved_of(const node_row& row, index b) const {
+    return {at(row.saved, b), static_cast<std::size_t>(row.saved_count)};
+  }
+
+  /// y = view(x) W + b: rows are samples and positions, the reduction runs over the view.
+  void affine_forward(const node_row& row, index begin, index end) const {
+    const affine_map& map = row.map;
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const layout& x = in.value_layout;
+    const layout& y = out.value_layout;
+    const auto number = [](std::size_t value) { return static_cast<index>(value); };
+    const index channels = number(map.in_channels / map.groups);
+    const index outputs = number(map.group_outputs());
+    const index width = number(map.kernel.width);
+    const product_shape shape = coalesce(
+        {{{end - begin, in.value.sample, out.value.sample},
+          {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+          {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+         {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
+          {width, number(map.dilation.width) * x.column, channels * outputs},
+          {channels, 1, outputs}},
+         outputs});
+    const scalar* from = at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
+    scalar* to = at(out.value, begin) + y.start;
+    const scalar* panel = panels_ + row.forward_panel;
+    const scalar* bias = parameters_ + row.parameters + number(map.weight_count());
+    const index panel_step = number(map.view_width()) * outputs;
+    for (index g = 0; g < number(map.groups); ++g) {
+      if (map.bias) {
+        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store_bias<scalar>{bias + g * outputs});
+      } else {
+        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store{});
+      }
+    }
+  }
+
+  /// The view's adjoint of delta W^T: one product a stride phase, over delta read through its halo.
+  void affine_backward(const node_row& row, index begin, index end) const {
+    const affine_map& map = row.map;
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const layout& dx = in.gradient_layout;
+    const layout& dy = out.gradient_layout;
+    const auto number = [](std::size_t value) { return static_cast<index>(value); };
+    const index channels = number(map.in_channels / map.groups);
+    const index outputs = number(map.group_outputs());
+    const index samples = end - begin;
+    const scalar* delta = at(out.gradient, begin) + dy.start;
+    scalar* to = at(in.gradient, begin) + dx.start;
+    const scalar* panel = panels_ + row.backward_panel;
+    if (row.whole_view) {
+      const index row_values = dx.values.width * dx.values.channels;
+      const index whole = dx.values.size();
+      const index lines = dx.dense() ? 1 : dx.values.height;
+      for (index r = 0; r < lines; ++r) {
+        const product_shape shape = coalesce({{{}, {}, {samples, out.gradient.sample, in.gradient.sample}},
+                                              {{}, {}, {outputs, 1, whole}},
+                                              dx.dense() ? whole : row_values});
+        write(shape, delta, panel + r * row_values, to + r * dx.row, row.accumulate);
+      }
+      return;
+    }
+    for (index g = 0; g < number(map.groups); ++g) {
+      for_each_phase<program>(map, [&](const auto& rows, const auto& columns) {
+        const scalar* here = panel;
+        panel += rows.taps * columns.taps * outputs * channels;
+        if (rows.inputs == 0 || columns.inputs == 0) return;
+        scalar* first = to + rows.first_input * dx.row + columns.first_input * dx.column + g * channels;
+        const index row_step = number(map.stride.height) * dx.row;
+        const index column_step = number(map.stride.width) * dx.column;
+        if (rows.taps == 0 || columns.taps == 0) {  // no window reaches these inputs
+          for (index b = 0; b < samples && !row.accumulate; ++b) {
+            for (index i = 0; i < rows.inputs; ++i) {
+              for (index j = 0; j < columns.inputs; ++j) {
+                std::fill_n(first + b * in.gradient.sample + i * row_step + j * column_step, channels, scalar{0});
+              }
+            }
+          }
+          return;
+        }
+        const product_shape shape =
+            coalesce({{{samples, out.gradient.sample, in.gradient.sample},
+                       {rows.inputs, dy.row, row_step},
+                       {columns.inputs, dy.column, column_step}},
+                      {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                       {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                       {outputs, 1, channels}},
+                      channels});
+        const scalar* from = delta + (rows.first_delta - (rows.taps - 1) * rows.delta_step) * dy.row +
+                             (columns.first_delta - (columns.taps - 1) * columns.delta_step) * dy.column + g * outputs;
+        write(shape, from, here, first, row.accumulate);
+      });
+    }
+  }
+  static void write(const product_shape& shape, const scalar* left, const scalar* right, scalar* out, bool accumulate) {
+    if (accumulate) {
+      product(shape, left, right, out, epilogue::add{});
+    } else {
+      product(shape, left, right, out, epilogue::store{});
+    }
+  }
+
+  const scalar* parameters_;
+  const scalar* panels_;
+  scalar* workspace_;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
+//
+// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this table
+// which sums to form, what to do with each sample's facts, and where rows go.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What is known of one sample once its backward pass is done.
+template <class Scalar>
+struct sample_facts {
+  std::size_t sample = 0;               ///< index in the batch
+  double loss = 0;
+  std::span<const Scalar> output;       ///< the network's output, PyTorch's order
+  norm_part norm;                       ///< of the whole gradient
+  std::span<const norm_part> layers;    ///< of each layer with parameters
+  double projection = 0;                ///< <g_b, direction>
+};
+
+/// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
+template <class Scalar>
+struct sum_request {
+  bool unit = true;        ///< every weight is 1: nothing else is asked of the samples
+  bool squares = false;
+  bool per_layer = false;  ///< one weight a layer with parameters instead of one
+  const void* weigher = nullptr;
+  void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
+  Scalar* out = nullptr;   ///< parameter_count values, PyTorch's order
+  double scale = 1;        ///< public factor on the finished sum
+  bool accumulate = false; ///< add to `out` instead of overwriting it
+};
+
+/// One consumer of per-sample facts.
+template <class Scalar>
+struct observer {
+  void* context = nullptr;
+  void (*observe)(void*, const sample_facts<Scalar>&) = nullptr;
+};
+
+/// How the papers arrange the work; all give the same sums to rounding.
+enum class strategy_kind {
+  book_keeping,  ///< one forward and one backward; factors kept until the norms are known (Bu et al. 2022)
+  naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
+  multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
+  crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
+  ghost          ///< norms in a first backward, reweighted loss in a second (Lee & Kifer 2020; Li et al. 2021)
+};
+
+inline constexpr std::size_t most_sums = 8;
+inline constexpr std::size_t most_observers = 16;
+
+template <class Scalar>
+struct run_request {
+  std::array<sum_request<Scalar>, most_sums> sums{};
+  std::size_t sum_count = 0;
+  std::array<observer<Scalar>, most_observers> observers{};
+  std::size_t observer_count = 0;
+  bool backward = false;              ///< anything beyond losses and outputs
+  bool norms = false;
+  const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
+  Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
+  const sum_request<Scalar>* row_weights = nullptr;
+  norm_method method = norm_method::automatic;
+  std::uint64_t method_layers = ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
+  strategy_kind strategy = strategy_kind::book_keeping;
+  std::size_t first = 0;  ///< samples of the batch to evaluate
+  std::size_t count = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
+//
+// A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
+// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never grows
+
+#include <new>
+
+namespace pergrad::inline v0_1::detail {
+
+/// Asks for memory that nobody fills: pages that are never written then cost nothing.
+struct uninitialised_t {};
+inline constexpr uninitialised_t uninitialised{};
+
+template <class Scalar>
+class aligned_buffer {
+ public:
+  aligned_buffer() = default;
+  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
+  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+    std::uninitialized_fill_n(data_.get(), count, Scalar{});
+  }
+  /// The same without the zeros.
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+    if (count == 0) return;
+    void* memory = nullptr;
+    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
+      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
+    }
+    if (memory == nullptr) {
+      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
+                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
+    }
+    data_.reset(static_cast<Scalar*>(memory));
+  }
+
+  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
+  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct release {
+    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
+  };
+  std::unique_ptr<Scalar, release> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
+struct max_batch {
+  std::size_t count = 0;
+};
+/// The most different sums over the batch that one evaluation forms.
+struct max_sums {
+  std::size_t count = 0;
+};
+
+namespace on_host {
+
+template <class Network>
+class engine;
+
+/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
+/// on the network alone, so that results do not depend on the number of threads.
+template <class Network>
+inline constexpr index lane_count = [] {
+  constexpr index bytes = std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+  return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
+}();
+
+/// Sums that fit without thought; a large network has room for one unless more are asked for.
+template <class Network>
+inline constexpr std::size_t usual_sums =
+    lane_count<Network> * program<Network>::table.native_size * static_cast<index>(sizeof(typename Network::scalar)) <= (index{64} << 20)
+        ? 2
+        : 1;
+
+}  // namespace on_host
+
+/// The working memory of one network on the host. Construct it once; a step allocates nothing.
+///
+/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it was made for.
+template <class Network>
+class tape {
+ public:
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory.
+  tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{executor.thread_count()} {
+    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
+    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    const auto total = [](on_host::index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
+    workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
+    kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
+    scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
+    parts_ = {total(parts_stride, workers_), "a tape's norms"};
+    panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
+    lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
+              "a tape's sums", detail::uninitialised};
+    direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
+  }
+
+  /// The largest batch of one evaluation.
+  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
+  /// Sums that one evaluation may form.
+  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no memory.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() + direction_.size()) +
+           sizeof(on_host::norm_part) * parts_.size();
+  }
+
+ private:
+  friend class on_host::engine<Network>;
+  static constexpr const auto& table = program::table;
+  static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
+  static constexpr on_host::index kept_stride = table.tile * table.native_size;
+  static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index parts_stride =
+      on_host::round_up(table.tile * static_cast<on_host::index>(std::max<std::size_t>(1, table.layer_groups)));
+
+  std::size_t max_batch_;
+  std::size_t max_sums_;
+  std::size_t workers_;
+  detail::aligned_buffer<scalar> workspaces_;
+  detail::aligned_buffer<scalar> kept_;
+  detail::aligned_buffer<scalar> scaled_;
+  detail::aligned_buffer<on_host::norm_part> parts_;
+  detail::aligned_buffer<scalar> panels_;
+  detail::aligned_buffer<scalar> lanes_;
+  detail::aligned_buffer<scalar> direction_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every loss.
+template <class Network>
+class engine {
+ public:
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+  using tape_type = pergrad::tape<Network>;
+  static constexpr const auto& table = program::table;
+
+  /// Where samples come from and what their loss is.
+  struct source_table {
+    const void* context = nullptr;
+    const scalar* (*input)(const void*, std::size_t sample) = nullptr;
+    double (*loss)(const void*, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) = nullptr;
+  };
+
+  static void run(const host& executor, const Network& network, tape_type& tape, const source_table& source,
+                  const run_request<scalar>& request) {
+    if (request.sum_count > tape.max_sums_) {
+      throw std::invalid_argument("pergrad: this evaluation forms " + std::to_string(request.sum_count) +
+                                  " sums, the tape has room for " + std::to_string(tape.max_sums_) +
+                                  ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
+    }
+    if (executor.thread_count() > tape.workers_) {
+      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.workers_) +
+                                  " threads, this one has " + std::to_string(executor.thread_count()));
+    }
+    const auto count = static_cast<index>(request.count);
+    const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
+    const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
+    const index tiles = (count + tile - 1) / tile;
+    constexpr index lanes = lane_count<Network>;
+
+    passes<Network>::pack(executor, network, tape.panels_.data(), request.backward);
+    if (request.direction != nullptr) to_native(request.direction, tape.direction_.data());
+
+    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t worker) {
+      const auto lane = static_cast<index>(lane_number);
+      const index first_tile = lane * tiles / lanes;
+      const index last_tile = (lane + 1) * tiles / lanes;
+      if (first_tile == last_tile) return;
+      worker_state state{network, tape, source, request, worker};
+      scalar* sums = tape.lanes_.data() + lane * static_cast<index>(tape.max_sums_) * table.native_size;
+      std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
+      for (index t = first_tile; t < last_tile; ++t) {
+        const index first = t * tile;
+        const index samples = std::min(tile, count - first);
+        state.process(static_cast<std::size_t>(first) + request.first, samples, one_by_one, sums);
+      }
+    });
+    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
+  }
+
+ private:
+  /// Calls f(position in PyTorch's order, native position) for every parameter of a leaf.
+  template <class Function>
+  static void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+    const index rows_count = leaf.view_width();
+    const index inner = leaf.view[1].extent * leaf.view[2].extent;
+    for (index r = first_row; r < last_row; ++r) {
+      const index g = r / rows_count;
+      const index k = r % rows_count;
+      const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
+                              k % inner / leaf.view[2].extent * leaf.view[1].parameter +
+                              k % leaf.view[2].extent * leaf.view[2].parameter;
+      const index native = leaf.native + r * leaf.outputs;
+      for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+    }
+  }
+  static void to_native(const scalar* parameters, scalar* native) {
+    for (std::size_t k = 0; k < table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) { native[n] = parameters[p]; });
+    }
+    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      std::copy_n(parameters + leaf.parameters, leaf.count, native + leaf.native);
+    }
+  }
+
+  static constexpr index chunk_elements = index{1} << 13;
+  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) { return std::max<index>(1, chunk_elements / leaf.outputs); }
+
+  /// Adds the lanes up in order and puts the sum into PyTorch's order.
+  static void gather(const host& executor, tape_type& tape, const sum_request<scalar>& sum, index number, index tiles) {
+    constexpr index lanes = lane_count<Network>;
+    std::array<const scalar*, static_cast<std::size_t>(lanes)> used{};
+    std::size_t used_count = 0;
+    for (index lane = 0; lane < lanes; ++lane) {
+      if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
+      used[used_count++] = tape.lanes_.data() + (lane * static_cast<index>(tape.max_sums_) + number) * table.native_size;
+    }
+    const auto scale = static_cast<scalar>(sum.scale);
+    const auto finish = [&](index parameter, index native) {
+      scalar total = 0;
+      for (std::size_t lane = 0; lane < used_count; ++lane) total += used[lane][native];
+      total *= scale;
+      sum.out[parameter] = sum.accumulate ? sum.out[parameter] + total : total;
+    };
+    index chunks = 0;
+    for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
+    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0), [&](std::size_t task, std::size_t) {
+      auto chunk = static_cast<index>(task);
+      for (std::size_t k = 0; k < table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        if (chunk < chunks_of(leaf)) {
+          const index rows_count = leaf.groups * leaf.view_width();
+          const index first = chunk * rows_per_chunk(leaf);
+          for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
+          return;
+        }
+        chunk -= chunks_of(leaf);
+      }
+      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = table.elementwise[k];
+        for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
+      }
+    });
+  }
+  [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
+    return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
+  }
+
+  /// One thread's view of a run.
+  struct worker_state {
+    const Network& network;
+    tape_type& tape;
+    const source_table& source;
+    const run_request<scalar>& request;
+    std::size_t worker;
+    scalar* workspace = tape.workspaces_.data() + static_cast<index>(worker) * tape_type::workspace_stride;
+    scalar* kept = tape.kept_.data() + static_cast<index>(worker) * tape_type::kept_stride;
+    scalar* scaled = tape.scaled_.data() + static_cast<index>(worker) * tape_type::scaled_stride;
+    norm_part* parts = tape.parts_.data() + static_cast<index>(worker) * tape_type::parts_stride;
+    std::array<double, 16> losses{};
+    std::array<double, 16> projections{};
+    bool facts_wanted = needs_facts();
+    bool every_gradient = needs_every_gradient();
+
+    [[nodiscard]] bool needs_facts() const {
+      bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
+      for (std::size_t k = 0; k < request.sum_count; ++k) wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
+      return wanted;
+    }
+    [[nodiscard]] bool needs_every_gradient() const {
+      bool every = request.rows != nullptr || request.direction != nullptr ||
+                   (facts_wanted && (request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi ||
+                                     request.strategy == strategy_kind::crb));
+      for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
+      return every;
+    }
+    [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
+      if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
+      const bool chosen = request.method != norm_method::automatic && leaf.node < 64 &&
+                          (request.method_layers >> leaf.node & 1U) != 0;
+      const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+      const norm_method wanted = chosen || all ? request.method : leaf.method;
+      if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+      if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+      return wanted;
+    }
+
+    /// One tile: forward, loss, backward, facts, sums.
+    void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
+      passes<Network> pass{network, tape.panels_.data(), workspace};
+      pass.load(source.context, source.input, first, samples);
+      if (one_by_one && request.backward) {
+        // naive and multi send one sample after the other through the whole network; only what is kept differs.
+        for (index b = 0; b < samples; ++b) {
+          forward_backward(pass, first, b, b + 1, nullptr);
+          collect_all(b, b + 1);
+        }
+      } else {
+        pass.forward(0, samples);
+        evaluate_loss(pass, first, 0, samples, nullptr);
+        if (!request.backward) {
+          observe(pass, first, samples);
+          return;
+        }
+        if (facts_wanted) clear_parts(samples);
+        pass.backward(0, samples, [&](std::size_t node) {
+          if (facts_wanted) {
+            collect(node, 0, samples);
+          } else {
+            add_unit_sums(node, samples, sums);
+          }
+        });
+      }
+      if (!request.backward) return;
+      observe(pass, first, samples);
+      if (!facts_wanted) return;
+      write_rows(pass, first, samples);
+      form_sums(pass, first, samples, sums);
+    }
+
+    void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+      pass.forward(begin, end);
+      evaluate_loss(pass, first, begin, end, weights);
+      pass.backward(begin, end, [](std::size_t) {});
+    }
+    void collect_all(index begin, index end) {
+      if (begin == 0) clear_parts(table.tile);
+      for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
+    }
+
+    void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+      for (index b = begin; b < end; ++b) {
+        const std::span<const scalar> y = pass.output(b);
+        const std::span<scalar> dy = pass.output_gradient(b);
+        losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
+        if (weights != nullptr) {
+          for (scalar& value : dy) value = weights[b] == 0 ? scalar{0} : weights[b] * value;
+        }
+        pass.scatter_output_gradient(b);
+      }
+    }
+
+    void clear_parts(index samples) {
+      std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_part{});
+      projections.fill(0);
+    }
+    [[nodiscard]] norm_part& part(index sample, std::size_t node) {
+      return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
+    }
+    [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
+
+    /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
+    void collect(std::size_t node, index begin, index end) {
+      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+      for (std::size_t k = outer_first; k < outer_last; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        const leaf_kernel<scalar> kernel{leaf, workspace};
+        const norm_method method = method_of(leaf);
+        for (index b = begin; b < end; ++b) {
+          norm_part& to = part(b, node);
+          switch (method) {
+            case norm_method::product:
+              to.squared += kernel.by_product(b);
+              break;
+            case norm_method::gram:
+              to += kernel.gram(b);
+              to.slack += kernel.rounding_slack(b);
+              break;
+            case norm_method::direct:
+              to.squared += kernel.direct(b);
+              to.slack += kernel.rounding_slack(b);
+              break;
+            default:
+              to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));
+              if (request.direction != nullptr) project(b, leaf.native, leaf.size());
+              break;
+          }
+        }
+      }
+      const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+      for (std::size_t k = first; k < last; ++k) {
+        const elementwise_leaf& leaf = table.elementwise[k];
+        for (index b = begin; b < end; ++b) {
+          part(b, node).squared += instantiate(leaf, workspace, b, kept_gradient(b, leaf.native));
+          if (request.direction != nullptr) project(b, leaf.native, leaf.count);
+        }
+      }
+    }
+    void project(index b, index native, index count) {
+      projections[static_cast<std::size_t>(b)] +=
+          dot(static_cast<const scalar*>(kept_gradient(b, native)), static_cast<const scalar*>(tape.direction_.data() + native), count);
+    }
+    template <class Leaves>
+    [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
+      std::size_t first = 0;
+      while (first < count && leaves[first].node < node) ++first;
+      std::size_t last = first;
+      while (last < count && leaves[last].node == node) ++last;
+      return {first, last};
+    }
+
+    /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
+    void add_unit_sums(std::size_t node, index samples, scalar* sums) {
+      for (std::size_t s = 0; s < request.sum_count; ++s) {
+        scalar* sum = sums + static_cast<index>(s) * table.native_size;
+        add_unit_sum(node, samples, sum);
+      }
+    }
+    void add_unit_sum(std::size_t node, index samples, scalar* sum) {
+      scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+      for (std::size_t k = outer_first; k < outer_last; ++k) {
+        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
+        kernel.add_sum(samples, sum + table.outer[k].native, scratch);
+      }
+      const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+      for (std::size_t k = first; k < last; ++k) {
+        const elementwise_leaf& leaf = table.elementwise[k];
+        for (index b = 0; b < samples; ++b) {
+          instantiate(leaf, workspace, b, scratch);
+          add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
+        }
+      }
+    }
+
+    [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
+      sample_facts<scalar> facts;
+      facts.sample = first + static_cast<std::size_t>(b) - request.first;
+      facts.loss = losses[static_cast<std::size_t>(b)];
+      facts.output = pass.output(b);
+      if (facts_wanted) {
+        facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
+        for (const norm_part& each : facts.layers) facts.norm += each;
+        facts.projection = projections[static_cast<std::size_t>(b)];
+      }
+      return facts;
+    }
+    void observe(passes<Network>& pass, std::size_t first, index samples) {
+      for (index b = 0; b < samples && request.observer_count > 0; ++b) {
+        const sample_facts<scalar> facts = facts_of(pass, first, b);
+        for (std::size_t k = 0; k < request.observer_count; ++k) request.observers[k].observe(request.observers[k].context, facts);
+      }
+    }
+
+    /// Weights of one sum for the samples of a tile, one a layer with parameters.
+    using weight_table = std::array<scalar, 16>;
+    void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
+      if (sum.unit) {
+        std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
+      } else {
+        sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
+      }
+    }
+
+    void write_rows(passes<Network>& pass, std::size_t first, index samples) {
+      if (request.rows == nullptr) return;
+      for (index b = 0; b < samples; ++b) {
+        scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
+                                         static_cast<index>(Network::parameter_count);
+        std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+        const bool weighted = request.row_weights != nullptr;
+        if (weighted) weigh(pass, *request.row_weights, first, b, weights.data());
+        const auto weight_of = [&](std::size_t node) {
+          return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
+        };
+        for (std::size_t k = 0; k < table.outer_count; ++k) {
+          const outer_leaf& leaf = table.outer[k];
+          const scalar weight = weight_of(leaf.node);
+          for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
+            row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
+          });
+        }
+        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+          const elementwise_leaf& leaf = table.elementwise[k];
+          const scalar weight = weight_of(leaf.node);
+          for (index i = 0; i < leaf.count; ++i) {
+            row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
+          }
+        }
+      }
+    }
+
+    void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
+      // Plain sums first: a sample that a weighted sum leaves out has its factors erased.
+      for (const bool weighted : {false, true}) {
+        for (std::size_t s = 0; s < request.sum_count; ++s) {
+          if (request.sums[s].unit == weighted) continue;
+          form_sum(pass, request.sums[s], first, samples, sums + static_cast<index>(s) * table.native_size);
+        }
+      }
+    }
+
+    void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+      if (request.strategy == strategy_kind::ghost && !request_sum.unit && !request_sum.per_layer) {
+        reweighted_sum(pass, request_sum, first, samples, sum);
+        return;
+      }
+      constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
+      std::array<scalar, groups * 16> weights{};
+      for (index b = 0; b < samples; ++b) {
+        scalar* mine = weights.data() + b * static_cast<index>(groups);
+        weigh(pass, request_sum, first, b, mine);
+        if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
+      }
+      for (std::size_t k = 0; k < table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        weight_table leaf_weights{};
+        for (index b = 0; b < samples; ++b) {
+          leaf_weights[static_cast<std::size_t>(b)] =
+              weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
+        }
+        if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
+          add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
+        } else if (request_sum.unit) {
+          leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
+        } else {
+          for (index b = 0; b < samples; ++b) {
+            if (leaf_weights[static_cast<std::size_t>(b)] == 0) pass.erase(leaf.node, b);
+          }
+          leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
+        }
+      }
+      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = table.elementwise[k];
+        weight_table leaf_weights{};
+        for (index b = 0; b < samples; ++b) {
+          leaf_weights[static_cast<std::size_t>(b)] =
+              weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
+        }
+        add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
+      }
+    }
+    void add_kept(index native, index count, index samples, const weight_table& weights, bool squared, scalar* sum) {
+      for (index b = 0; b < samples; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const scalar* gradient = kept_gradient(b, native);
+        if (squared) {
+          add_scaled_squares_to(sum + native, weight, gradient, count);
+        } else {
+          add_scaled_to(sum + native, weight, gradient, count);
+        }
+      }
+    }
+
+    /// Ghost clipping's second pass: the loss of sample b is weighted by w_b, and the ordinary gradient is the clipped sum.
+    void reweighted_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+      std::array<scalar, 16> weights{};
+      for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
+      pass.forward(0, samples);
+      evaluate_loss(pass, first, 0, samples, weights.data());
+      pass.backward(0, samples, [&](std::size_t node) {
+        for (index b = 0; b < samples; ++b) {
+          if (weights[static_cast<std::size_t>(b)] == 0 && table.nodes[node].parameter_count > 0) pass.erase(node, b);
+        }
+        add_unit_sum(node, samples, sum);
+      });
+    }
+  };
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+//
+// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
+// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
+
+// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
+//
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index), so a
+// network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as torch.nn.init counts them.
+
+#include <numbers>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
+[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
+  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
+  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
+  return state ^ (state >> 31U);
+}
+/// Uniform in [0, 1) with 53 bits.
+[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
+}
+[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+}
+
+struct fans {
+  double in = 1;
+  double out = 1;
+};
+
+}  // namespace detail
+
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in ±1/sqrt(fan_in).
+struct layer_default {
+  std::uint64_t seed = 0;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
+    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
+  }
+};
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as `layer_default`.
+struct kaiming_uniform : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
+    return bound * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
+struct kaiming_normal : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_uniform : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_normal : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+struct uniform {
+  std::uint64_t seed = 0;
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return low + (high - low) * detail::public_uniform(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
+struct normal {
+  std::uint64_t seed = 0;
+  double mean = 0;
+  double standard_deviation = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return mean + standard_deviation * detail::public_normal(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.constant_` on every parameter.
+struct constant {
+  double value = 0;
+  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+};
+/// `nn.init.zeros_` on every parameter.
+struct zeros : constant {};
+/// `nn.init.ones_` on every parameter.
+struct ones : constant {
+  constexpr ones() : constant{1} {}
+};
+
+namespace detail {
+
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
+template <class Layer, class Initialiser, class Scalar>
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters) {
+  if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+    Layer::initialise(in, initialiser, first, parameters);
+  } else if constexpr (has_affine<Layer>) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const affine_map map = Layer::affine(in);
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const bool weight = i < map.weight_count();
+      parameters[i] = static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+    }
+  } else {
+    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+
+/// The type behind `network`: use that name. One object holds the parameters of one model.
+template <class Scalar, shape Input, class... Layers>
+class static_network {
+ public:
+  using scalar = Scalar;
+  using structure = detail::structure<Input, Layers...>;
+  using tape = pergrad::tape<static_network>;
+  /// The same network with another scalar type.
+  template <class Other>
+  using rebind = static_network<Other, Input, Layers...>;
+
+  static constexpr shape input_shape = Input;
+  static constexpr shape output_shape = structure::shapes[structure::size];
+  /// Number of parameters, biases included.
+  static constexpr std::size_t parameter_count = structure::parameter_offsets[structure::size];
+
+  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
+  template <class Executor, class Initialiser>
+  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
+      : parameters_{parameter_count, "a network's parameters"} {
+    detail::for_each_index<structure::size>([&](auto index) {
+      constexpr std::size_t i = index;
+      using layer_type = typename structure::template layer_at<i>;
+      constexpr shape in = structure::shapes[structure::inputs[i]];
+      if constexpr (structure::parameter_counts[i] > 0) {
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i));
+      }
+    });
+  }
+
+  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
+  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<const Scalar> parameters() const noexcept { return parameters_.span(); }
+
+  /// The parameters of entry `index` of the unfolded list (see `describe`). Precondition: index < structure::size.
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
+    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
+    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+
+ private:
+  detail::aligned_buffer<Scalar> parameters_;
+};
+
+/// A network with parameters of type `Scalar` (float or double).
+template <class Scalar, shape Input, class... Layers>
+using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+
+/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
+template <shape Input, class... Layers>
+using network = basic_network<float, Input, Layers...>;
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// How the papers arrange the work; all give the same sums to rounding. `book_keeping` is the default.
+using strategy = on_host::strategy_kind;
+
+template <class Leaf, bool Clipped>
+class gradient_row;
+
+/// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
+///
+/// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive it.
+template <class Network, class Loss>
+class per_sample_gradient_leaf {
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  using scalar = typename Network::scalar;
+
+  per_sample_gradient_leaf(const Network& network, Loss loss, const batch<Network, Loss>& samples, tape<Network>& tape)
+      : network_{&network}, batch_{&samples}, tape_{&tape}, loss_{loss} {
+    if (samples.size() > tape.capacity()) {
+      throw std::invalid_argument("pergrad: a batch of " + std::to_string(samples.size()) + " samples on a tape for " +
+                                  std::to_string(tape.capacity()) + ": evaluate it in chunks, or construct the tape with " +
+                                  "pergrad::max_batch{" + std::to_string(samples.size()) + "}");
+    }
+  }
+
+  /// Number of samples.
+  [[nodiscard]] std::size_t size() const noexcept { return batch_->size(); }
+  /// The gradient of one sample, lazily. Throws std::out_of_range.
+  [[nodiscard]] gradient_row<per_sample_gradient_leaf, false> operator[](std::size_t sample) const;
+
+  [[nodiscard]] const Network& network() const noexcept { return *network_; }
+  [[nodiscard]] norm_method method() const noexcept { return method_; }
+  [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
+
+  /// Do both read the same gradients in the same way? Expressions in one evaluation must.
+  [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
+    return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
+           method_layers_ == other.method_layers_ && strategy_ == other.strategy_;
+  }
+
+  /// Carries out a request; `count` samples from `first` on.
+  void run(const host& executor, on_host::run_request<scalar>& request) const {
+    using engine = on_host::engine<Network>;
+    request.method = method_;
+    request.method_layers = method_layers_;
+    request.strategy = strategy_;
+    typename engine::source_table source;
+    source.context = this;
+    source.input = [](const void* self, std::size_t sample) {
+      return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);
+    };
+    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
+      const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
+      return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
+    };
+    engine::run(executor, *network_, *tape_, source, request);
+  }
+
+  [[nodiscard]] per_sample_gradient_leaf with(norm_method method, std::uint64_t layers) const noexcept {
+    per_sample_gradient_leaf result = *this;
+    result.method_ = method;
+    result.method_layers_ = layers;
+    return result;
+  }
+  [[nodiscard]] per_sample_gradient_leaf with(pergrad::strategy strategy) const noexcept {
+    per_sample_gradient_leaf result = *this;
+    result.strategy_ = strategy;
+    return result;
+  }
+
+ private:
+  const Network* network_;
+  const batch<Network, Loss>* batch_;
+  tape<Network>* tape_;
+  [[no_unique_address]] Loss loss_;
+  norm_method method_ = norm_method::automatic;
+  std::uint64_t method_layers_ = ~std::uint64_t{0};
+  pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
+};
+
+namespace detail {
+
+template <class Type>
+inline constexpr bool is_wrong_network = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
+
+template <class Type>
+struct is_leaf : std::false_type {};
+template <class Network, class Loss>
+struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
+
+}  // namespace detail
+
+/// The lazy per-sample gradients of a batch. Network, batch and tape are referred to: name them.
+/// Throws std::invalid_argument if the batch is larger than the tape.
+template <class Network, class Loss, class Batch, class Tape>
+[[nodiscard]] auto per_sample_gradients(Network&& network, Loss loss, Batch&& samples, Tape&& tape) {
+  using network_type = std::remove_cvref_t<Network>;
+  if constexpr (detail::is_wrong_network<Network> || detail::is_wrong_network<Tape>) {
+    return error::explained{};
+  } else if constexpr (!std::is_lvalue_reference_v<Tape>) {
+    static_cast<void>(error::temporary_tape<std::remove_cvref_t<Tape>>{});
+    return error::explained{};
+  } else if constexpr (!std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Batch>) {
+    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, Batch, Network>>{});
+    return error::explained{};
+  } else if constexpr (!Loss::accepts(network_type::output_shape)) {
+    static_cast<void>(error::loss_rejects_the_networks_output<Loss, error::gets<network_type::output_shape>>{});
+    return error::explained{};
+  } else {
+    return per_sample_gradient_leaf<network_type, Loss>{network, loss, samples, tape};
+  }
+}
+
+/// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
+/// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own method
+/// unless they are listed, which is an error.
+template <norm_method Method, std::size_t... Entries, class Network, class Loss>
+[[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  static_assert(Method != norm_method::elementwise, "elementwise is not a choice: elementwise blocks are always instantiated");
+  static_assert(((Entries < 64 && Entries < Network::structure::size) && ...), "with_method: there is no such entry");
+  if constexpr (Method == norm_method::product) {
+    constexpr auto positions = [](std::size_t entry) -> std::size_t {
+      for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
+        if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
+      }
+      return 1;
+    };
+    ((positions(Entries) == 1 ? void() : static_cast<void>(error::product_method_needs_one_position<
+                                             std::integral_constant<norm_method, Method>, error::at_layer<Entries>,
+                                             error::count<positions(Entries)>>{})),
+     ...);
+  }
+  constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
+  return gradients.with(Method, layers);
+}
+
+/// The same gradients by another strategy of the papers.
+template <strategy Strategy, class Network, class Loss>
+[[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return gradients.with(Strategy);
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
+//
+// w = min(1, C / ‖g‖) (Abadi et al. 2016, arXiv:1607.00133), with ‖g‖ replaced by an upper bound N of the norm of the numbers
+// that are really added, and w rounded towards zero:
+//   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation in Gram
+//                                                         sums; slack: what the sum's own rounding can add to a sample's share
+//   w = C' / N (1 - 8 u_S),  C' = C - sqrt(n) d           u_S: unit roundoff of the scalar; d: its smallest subnormal number,
+//                                                         which the product w g_i can be rounded up by
+// Rounding w g_i errs by at most u_S |w g_i| + d / 2, and a second product in X^T diag(w) Delta by the same, so the norm of what
+// is added is at most w N (1 + u_S)² + sqrt(n) d <= C.
+
+#ifdef __FAST_MATH__
+#error "pergrad: -ffast-math breaks the clip bound and the search for non-finite gradients; compile without it"
+#endif
+
+namespace pergrad::inline v0_1 {
+
+/// What is known of a squared norm; see the head of this file.
+struct norm_bound {
+  double squared = 0;
+  double error = 0;
+  double slack = 0;
+};
+
+/// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not finite.
+[[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
+  const double unit = std::numeric_limits<double>::epsilon();
+  return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
+}
+
+/// `value` as a Scalar, rounded towards zero. Precondition: value >= 0.
+template <class Scalar>
+[[nodiscard]] inline Scalar rounded_down(double value) noexcept {
+  const auto rounded = static_cast<Scalar>(value);
+  return static_cast<double>(rounded) > value ? std::nextafter(rounded, Scalar{0}) : rounded;
+}
+
+/// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
+template <class Scalar>
+[[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!std::isfinite(norm)) return 0;
+  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  if (norm <= room * (1 - 4 * unit)) return 1;
+  return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
+}
+
+/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022, arXiv:2206.07136).
+template <class Scalar>
+[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound, double stability) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!std::isfinite(norm)) return 0;
+  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  return room > 0 ? rounded_down<Scalar>(room / (norm + stability) * (1 - 8 * unit)) : Scalar{0};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
+//
+// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
+// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", got);
+  throw std::invalid_argument(std::string{"pergrad: "} + what + " must be " + need + ", got " + text);
+}
+
+inline constexpr double largest_double = std::numeric_limits<double>::max();
+
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
+template <class Derived>
+class checked_number {
+ public:
+  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
+  constexpr explicit checked_number(double value) : value_{value} {
+    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
+  }
+
+  [[nodiscard]] constexpr double value() const noexcept { return value_; }
+
+  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
+    return left.value() == right.value();
+  }
+
+ private:
+  double value_;
+};
+
+}  // namespace detail
+
+/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
+struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
+  using detail::checked_number<l2_clip_norm>::checked_number;
+  static constexpr const char* name = "l2_clip_norm";
+  static constexpr const char* need = "finite and at least 1e-30";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
+};
+
+/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
+struct noise_multiplier : detail::checked_number<noise_multiplier> {
+  using detail::checked_number<noise_multiplier>::checked_number;
+  static constexpr const char* name = "noise_multiplier";
+  static constexpr const char* need = "finite and not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
+};
+
+/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
+struct sampling_probability : detail::checked_number<sampling_probability> {
+  using detail::checked_number<sampling_probability>::checked_number;
+  static constexpr const char* name = "sampling_probability";
+  static constexpr const char* need = "in [0, 1]";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
+};
+
+/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
+struct expected_batch_size : detail::checked_number<expected_batch_size> {
+  using detail::checked_number<expected_batch_size>::checked_number;
+  static constexpr const char* name = "expected_batch_size";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
+struct epsilon : detail::checked_number<epsilon> {
+  using detail::checked_number<epsilon>::checked_number;
+  static constexpr const char* name = "epsilon";
+  static constexpr const char* need = "not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
+};
+
+/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
+struct delta : detail::checked_number<delta> {
+  using detail::checked_number<delta>::checked_number;
+  static constexpr const char* name = "delta";
+  static constexpr const char* need = "strictly between 0 and 1";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
+};
+
+/// Step size of an optimizer: finite and positive.
+struct learning_rate : detail::checked_number<learning_rate> {
+  using detail::checked_number<learning_rate>::checked_number;
+  static constexpr const char* name = "learning_rate";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
+enum class neighbouring { add_or_remove_one, replace_one };
+
+/// What a training run may spend in total.
+struct privacy_budget {
+  pergrad::epsilon max_epsilon;
+  pergrad::delta delta;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[nodiscard]] inline norm_bound bound_of(const on_host::norm_part& part) noexcept {
+  return {part.squared, part.error, part.slack};
+}
+
+/// w = min(1, C / ‖g‖)
+struct flat_clip {
+  static constexpr bool per_layer = false;
+  double bound;
+  [[nodiscard]] double sensitivity() const noexcept { return bound; }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound);
+  }
+};
+
+/// w = C / (‖g‖ + stability)
+struct flat_normalise {
+  static constexpr bool per_layer = false;
+  double bound;
+  double stability;
+  [[nodiscard]] double sensitivity() const noexcept { return bound; }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability);
+  }
+};
+
+/// w_l = min(1, C_l / ‖g_l‖) for every layer with parameters; the whole sample is left out if any layer is not finite.
+template <std::size_t Layers>
+struct layer_clip {
+  static constexpr bool per_layer = true;
+  std::array<double, Layers> bounds;
+  /// sqrt(sum C_l²), rounded up.
+  [[nodiscard]] double sensitivity() const noexcept {
+    double sum = 0;
+    for (const double bound : bounds) sum += bound * bound;
+    return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
+  }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    const bool finite = std::isfinite(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    for (std::size_t layer = 0; layer < Layers; ++layer) {
+      weights[layer] = finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
+                              : Scalar{0};
+    }
+  }
+};
+
+template <class Network>
+inline constexpr std::size_t layer_groups = on_host::program<Network>::table.layer_groups;
+
+}  // namespace detail
+
+/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite counts as 0.
+template <class Leaf, class Rule>
+class clipped_gradients {
+ public:
+  using leaf_type = Leaf;
+  using rule_type = Rule;
+  using scalar = typename Leaf::scalar;
+
+  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] const Rule& rule() const noexcept { return rule_; }
+  [[nodiscard]] std::size_t size() const noexcept { return leaf_.size(); }
+  /// The most that adding or removing one sample can move the sum, in L2.
+  [[nodiscard]] double sensitivity() const noexcept { return rule_.sensitivity(); }
+
+  /// One clipped gradient, lazily. Throws std::out_of_range.
+  [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
+
+  /// Fills in the weights part of a request; the rule must live until the evaluation is over.
+  void weigh_into(on_host::sum_request<scalar>& request) const noexcept {
+    request.unit = false;
+    request.per_layer = Rule::per_layer;
+    request.weigher = &rule_;
+    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, scalar* weights) {
+      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, weights);
+    };
+  }
+
+ private:
+  Leaf leaf_;
+  Rule rule_;
+};
+
+/// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
+template <class Network, class Loss>
+[[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
+  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
+}
+
+/// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
+/// Throws std::invalid_argument for another number of bounds.
+template <class Network, class Loss>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                                  std::span<const l2_clip_norm> bounds) {
+  constexpr std::size_t layers = detail::layer_groups<Network>;
+  if (bounds.size() != layers) {
+    throw std::invalid_argument("pergrad: clip_per_layer: " + std::to_string(bounds.size()) + " bounds for " +
+                                std::to_string(layers) + " layers with parameters");
+  }
+  detail::layer_clip<layers> rule{};
+  for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
+  return clipped_gradients{gradients, rule};
+}
+/// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
+template <class Network, class Loss>
+[[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
+  constexpr std::size_t layers = detail::layer_groups<Network>;
+  detail::layer_clip<layers> rule{};
+  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  return clipped_gradients{gradients, rule};
+}
+
+/// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
+/// Throws std::invalid_argument unless stability is positive and finite.
+template <class Network, class Loss>
+[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound = l2_clip_norm{1.0},
+                             double stability = 0.01) {
+  if (!(stability > 0) || !std::isfinite(stability)) {
+    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " + std::to_string(stability));
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/gradients/evaluate.hpp - the verbs: they alone compute, and they name the executor
+//
+//   evaluate_into(exec, update, sum(clip(g, C)) + gaussian_noise(sigma, rng))              a release
+//   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
+//   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
+// However many results one call asks for, it runs one forward and one backward pass.
+
+// pergrad/gradients/noise.hpp - Gaussian noise on a bounded sum: the only thing that a private optimizer accepts
+//
+// standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can neither be
+// forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator an evaluation,
+// whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
+
+// pergrad/gradients/sums.hpp - what can be made of per-sample gradients over a batch: sums, moments, rows, products
+//
+// Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish` completes the
+// result. Only sum(clip(...)) and its kin know a sensitivity.
+
+// pergrad/gradients/scalars.hpp - one number a sample: losses, norms, projections, and arithmetic on them
+//
+// These are private values. They come out under `unprotected::` only, and as weights of a sum they give it no sensitivity.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct per_sample_scalar_tag {};
+
+}  // namespace detail
+
+/// An expression with one double a sample.
+template <class Type>
+concept per_sample_scalar = std::is_base_of_v<detail::per_sample_scalar_tag, Type>;
+
+namespace detail {
+
+/// What a scalar expression needs of the engine.
+struct scalar_needs {
+  bool backward = false;
+  bool norms = false;
+  [[nodiscard]] constexpr scalar_needs with(scalar_needs other) const noexcept {
+    return {backward || other.backward, norms || other.norms};
+  }
+};
+
+template <class Leaf>
+struct loss_of : per_sample_scalar_tag {
+  Leaf leaf;
+  static constexpr scalar_needs needs{};
+  template <class Scalar>
+  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+    return facts.loss;
+  }
+  explicit loss_of(Leaf of) : leaf{of} {}
+};
+
+template <class Leaf, bool Squared>
+struct norm_of : per_sample_scalar_tag {
+  Leaf leaf;
+  static constexpr scalar_needs needs{true, true};
+  template <class Scalar>
+  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+    return Squared ? facts.norm.squared : std::sqrt(facts.norm.squared);
+  }
+  explicit norm_of(Leaf of) : leaf{of} {}
+};
+
+template <class Leaf>
+struct projection_of : per_sample_scalar_tag {
+  Leaf leaf;
+  std::span<const typename Leaf::scalar> direction;
+  static constexpr scalar_needs needs{true, true};
+  template <class Scalar>
+  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+    return facts.projection;
+  }
+  projection_of(Leaf of, std::span<const typename Leaf::scalar> along) : leaf{of}, direction{along} {}
+};
+
+template <class Operation, class Left, class Right>
+struct scalar_pair : per_sample_scalar_tag {
+  Left left;
+  Right right;
+  static constexpr scalar_needs needs = [] {
+    scalar_needs result;
+    if constexpr (per_sample_scalar<Left>) result = result.with(Left::needs);
+    if constexpr (per_sample_scalar<Right>) result = result.with(Right::needs);
+    return result;
+  }();
+  scalar_pair(Left a, Right b) : left{a}, right{b} {
+    if constexpr (per_sample_scalar<Left> && per_sample_scalar<Right>) {
+      if (!leaf_of(left).same_as(leaf_of(right))) {
+        throw std::invalid_argument("pergrad: an expression mixes the per-sample gradients of different evaluations");
+      }
+    }
+  }
+  template <class Scalar>
+  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+    return Operation{}(value(left, facts), value(right, facts));
+  }
+
+ private:
+  template <class Operand, class Scalar>
+  [[nodiscard]] static double value(const Operand& operand, const on_host::sample_facts<Scalar>& facts) noexcept {
+    if constexpr (per_sample_scalar<Operand>) {
+      return operand.at(facts);
+    } else {
+      return static_cast<double>(operand);
+    }
+  }
+};
+
+/// The leaf that a scalar expression reads.
+template <per_sample_scalar Expression>
+[[nodiscard]] auto leaf_of(const Expression& expression) {
+  if constexpr (requires { expression.leaf; }) {
+    return expression.leaf;
+  } else if constexpr (per_sample_scalar<decltype(expression.left)>) {
+    return leaf_of(expression.left);
+  } else {
+    return leaf_of(expression.right);
+  }
+}
+
+/// The direction that a scalar expression projects on, if any; more than one cannot be served by one evaluation.
+template <class Scalar, class Expression>
+[[nodiscard]] const Scalar* direction_of(const Expression& expression) {
+  if constexpr (requires { expression.direction; }) {
+    return expression.direction.data();
+  } else if constexpr (requires { expression.left; }) {
+    const Scalar* left = direction_of<Scalar>(expression.left);
+    const Scalar* right = direction_of<Scalar>(expression.right);
+    if (left != nullptr && right != nullptr && left != right) {
+      throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
+    }
+    return left != nullptr ? left : right;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class Type>
+concept scalar_operand = per_sample_scalar<Type> || std::is_arithmetic_v<Type>;
+
+struct plus {
+  double operator()(double a, double b) const noexcept { return a + b; }
+};
+struct minus {
+  double operator()(double a, double b) const noexcept { return a - b; }
+};
+struct times {
+  double operator()(double a, double b) const noexcept { return a * b; }
+};
+struct divided {
+  double operator()(double a, double b) const noexcept { return a / b; }
+};
+struct smaller {
+  double operator()(double a, double b) const noexcept { return std::min(a, b); }
+};
+struct larger {
+  double operator()(double a, double b) const noexcept { return std::max(a, b); }
+};
+struct powered {
+  double operator()(double a, double b) const noexcept { return std::pow(a, b); }
+};
+
+template <class Left, class Right>
+concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) || (scalar_operand<Left> && per_sample_scalar<Right>);
+
+}  // namespace detail
+
+/// The loss of every sample.
+template <class Network, class Loss>
+[[nodiscard]] auto losses(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return detail::loss_of{gradients};
+}
+/// The L2 norm of every sample's gradient.
+template <class Network, class Loss>
+[[nodiscard]] auto l2_norms(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return detail::norm_of<per_sample_gradient_leaf<Network, Loss>, false>{gradients};
+}
+/// The squared L2 norm of every sample's gradient.
+template <class Network, class Loss>
+[[nodiscard]] auto squared_l2_norms(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return detail::norm_of<per_sample_gradient_leaf<Network, Loss>, true>{gradients};
+}
+/// The inner product of every sample's gradient with `direction`, parameter_count values in PyTorch's order that must live
+/// until the evaluation. Throws std::invalid_argument for another size.
+template <class Network, class Loss>
+[[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                       std::type_identity_t<std::span<const typename Network::scalar>> direction) {
+  if (direction.size() != Network::parameter_count) {
+    throw std::invalid_argument("pergrad: dot: a direction of " + std::to_string(direction.size()) + " values for " +
+                                std::to_string(Network::parameter_count) + " parameters");
+  }
+  return detail::projection_of<per_sample_gradient_leaf<Network, Loss>>{gradients, direction};
+}
+
+/// Arithmetic on per-sample scalars and numbers, in double.
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto operator+(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::plus, Left, Right>{left, right};
+}
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto operator-(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::minus, Left, Right>{left, right};
+}
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto operator*(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::times, Left, Right>{left, right};
+}
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto operator/(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::divided, Left, Right>{left, right};
+}
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto min(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::smaller, Left, Right>{left, right};
+}
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto max(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::larger, Left, Right>{left, right};
+}
+template <class Left, class Right>
+requires detail::scalar_pairing<Left, Right>
+[[nodiscard]] auto pow(const Left& left, const Right& right) {
+  return detail::scalar_pair<detail::powered, Left, Right>{left, right};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Scalar>
+on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
+  if (request.sum_count == on_host::most_sums) {
+    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) + " sums");
+  }
+  request.backward = true;
+  return request.sums[request.sum_count++];
+}
+template <class Scalar>
+on_host::observer<Scalar>& new_observer(on_host::run_request<Scalar>& request) {
+  if (request.observer_count == on_host::most_observers) {
+    throw std::invalid_argument("pergrad: one evaluation serves at most " + std::to_string(on_host::most_observers) +
+                                " per-sample results");
+  }
+  return request.observers[request.observer_count++];
+}
+
+}  // namespace detail
+
+/// sum_b g_b, or with a public scale 1 / B their mean: the ordinary gradient. It has no sensitivity.
+template <class Leaf>
+class plain_sum {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  plain_sum(Leaf leaf, double scale) : leaf_{leaf}, scale_{scale} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+    auto& sum = detail::new_sum(request);
+    sum.out = out.data();
+    sum.scale = scale_;
+    sum.accumulate = accumulate;
+  }
+
+ private:
+  Leaf leaf_;
+  double scale_;
+};
+
+/// sum_b w_b g_b with weights from a per-sample scalar expression or from a list. Any weights, so no sensitivity.
+template <class Leaf, class Weights>
+class weighted_gradient_sum {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  weighted_gradient_sum(Leaf leaf, Weights weights) : leaf_{leaf}, weights_{weights} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+    auto& sum = detail::new_sum(request);
+    sum.unit = false;
+    sum.weigher = &weights_;
+    sum.out = out.data();
+    sum.accumulate = accumulate;
+    request.norms = true;
+    if constexpr (per_sample_scalar<Weights>) {
+      request.direction = detail::direction_of<scalar>(weights_);
+      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
+        *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
+      };
+    } else {
+      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
+        *weight = (*static_cast<const Weights*>(weights))[facts.sample];
+      };
+    }
+  }
+
+ private:
+  Leaf leaf_;
+  Weights weights_;
+};
+
+/// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one sample can move it.
+template <class Leaf, class Rule>
+class bounded_sum {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
+  [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
+  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is replaced.
+  [[nodiscard]] double sensitivity() const noexcept {
+    return (relation_ == neighbouring::replace_one ? 2 : 1) * clipped_.sensitivity();
+  }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+    auto& sum = detail::new_sum(request);
+    clipped_.weigh_into(sum);
+    request.norms = true;
+    sum.out = out.data();
+    sum.accumulate = accumulate;
+  }
+
+ private:
+  clipped_gradients<Leaf, Rule> clipped_;
+  neighbouring relation_;
+};
+
+/// (1/B) sum_b g_b², element by element.
+template <class Leaf>
+class second_moment_of {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  explicit second_moment_of(Leaf leaf) : leaf_{leaf} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+    auto& sum = detail::new_sum(request);
+    sum.squares = true;
+    sum.scale = 1 / static_cast<double>(leaf_.size());
+    sum.out = out.data();
+    sum.accumulate = accumulate;
+  }
+
+ private:
+  Leaf leaf_;
+};
+
+/// (1/B) sum_b g_b² - mean², element by element: the population variance, never below 0.
+template <class Leaf>
+class variance_of {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  explicit variance_of(Leaf leaf) : leaf_{leaf} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
+    if (accumulate) throw std::invalid_argument("pergrad: a variance cannot be accumulated over chunks");
+    mean_.resize(out.size());
+    plain_sum<Leaf>{leaf_, 1 / static_cast<double>(leaf_.size())}.attach(request, mean_, false);
+    second_moment_of<Leaf>{leaf_}.attach(request, out, false);
+  }
+  void finish(const host&, std::span<scalar> out) const {
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(scalar{0}, out[i] - mean_[i] * mean_[i]);
+  }
+
+ private:
+  Leaf leaf_;
+  std::vector<scalar> mean_;
+};
+
+/// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped ones.
+template <class Gradients, bool Clipped>
+class materialised_gradients {
+ public:
+  using scalar = typename Gradients::scalar;
+  using value_type = scalar;
+  explicit materialised_gradients(Gradients gradients, std::size_t first, std::size_t count)
+      : gradients_{gradients}, first_{first}, count_{count} {}
+  [[nodiscard]] const auto& leaf() const noexcept {
+    if constexpr (Clipped) {
+      return gradients_.leaf();
+    } else {
+      return gradients_;
+    }
+  }
+  [[nodiscard]] std::size_t value_count(const auto& leaf) const {
+    return std::remove_cvref_t<decltype(leaf)>::network_type::parameter_count * count_;
+  }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
+    if (accumulate || request.rows != nullptr) {
+      throw std::invalid_argument("pergrad: one evaluation materialises gradients once, and never adds to them");
+    }
+    request.backward = true;
+    request.norms = true;
+    request.rows = out.data();
+    if constexpr (Clipped) {
+      gradients_.weigh_into(weights_);
+      request.row_weights = &weights_;
+    }
+    narrow(request);
+  }
+
+ protected:
+  void narrow(on_host::run_request<scalar>& request) const {
+    request.first = first_;
+    request.count = count_;
+  }
+
+ private:
+  Gradients gradients_;
+  std::size_t first_;
+  std::size_t count_;
+  on_host::sum_request<scalar> weights_{};
+};
+
+/// One sample's gradient, `[parameter_count]`. Evaluates only that sample.
+template <class Gradients, bool Clipped>
+class gradient_row : public materialised_gradients<Gradients, Clipped> {
+ public:
+  static constexpr bool whole_batch = false;
+  gradient_row(Gradients gradients, std::size_t sample) : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
+    if (sample >= gradients.size()) {
+      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " + std::to_string(gradients.size()));
+    }
+  }
+};
+
+/// The network's outputs, `[B, outputs]`, in PyTorch's order.
+template <class Leaf>
+class outputs_of {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = scalar;
+  explicit outputs_of(Leaf leaf) : leaf_{leaf} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
+    if (accumulate) throw std::invalid_argument("pergrad: outputs cannot be accumulated");
+    out_ = out.data();
+    detail::new_observer(request) = {this, [](void* self, const on_host::sample_facts<scalar>& facts) {
+                                       std::copy(facts.output.begin(), facts.output.end(),
+                                                 static_cast<outputs_of*>(self)->out_ + facts.sample * width);
+                                     }};
+  }
+
+ private:
+  static constexpr std::size_t width = Leaf::network_type::output_shape.size();
+  Leaf leaf_;
+  scalar* out_ = nullptr;
+};
+
+/// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the evaluation.
+template <class Leaf>
+class gram_of {
+ public:
+  using scalar = typename Leaf::scalar;
+  using value_type = double;
+  explicit gram_of(Leaf leaf) : leaf_{leaf} {}
+  [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
+  [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * leaf.size(); }
+  void attach(on_host::run_request<scalar>& request, std::span<double> /*out*/, bool accumulate) {
+    if (accumulate) throw std::invalid_argument("pergrad: a Gram matrix cannot be accumulated over chunks");
+    if (request.rows != nullptr) throw std::invalid_argument("pergrad: one evaluation materialises gradients once");
+    rows_.resize(leaf_.size() * Leaf::network_type::parameter_count);
+    request.backward = true;
+    request.norms = true;
+    request.rows = rows_.data();
+  }
+  void finish(const host& executor, std::span<double> out) const {
+    constexpr std::size_t width = Leaf::network_type::parameter_count;
+    const std::size_t count = leaf_.size();
+    executor.parallel(count, [&](std::size_t a, std::size_t) {
+      for (std::size_t b = 0; b <= a; ++b) {
+        const double value = on_host::dot(rows_.data() + a * width, rows_.data() + b * width, static_cast<on_host::index>(width));
+        out[a * count + b] = value;
+        out[b * count + a] = value;
+      }
+    });
+  }
+
+ private:
+  Leaf leaf_;
+  std::vector<scalar> rows_;
+};
+
+template <class Network, class Loss>
+gradient_row<per_sample_gradient_leaf<Network, Loss>, false> per_sample_gradient_leaf<Network, Loss>::operator[](
+    std::size_t sample) const {
+  return {*this, sample};
+}
+template <class Leaf, class Rule>
+gradient_row<clipped_gradients<Leaf, Rule>, true> clipped_gradients<Leaf, Rule>::operator[](std::size_t sample) const {
+  return {*this, sample};
+}
+
+/// sum_b g_b: the ordinary, non-private gradient of the summed loss.
+template <class Network, class Loss>
+[[nodiscard]] auto sum(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return plain_sum{gradients, 1.0};
+}
+/// (1/B) sum_b g_b: the ordinary gradient of the mean loss. B is the size of this batch, so never private.
+template <class Network, class Loss>
+[[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
+  return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
+}
+/// sum_b clip(g_b), with the sensitivity that belongs to the neighbouring relation.
+template <class Leaf, class Rule>
+[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped, neighbouring relation = neighbouring::add_or_remove_one) {
+  return bounded_sum<Leaf, Rule>{clipped, relation};
+}
+/// sum_b w_b g_b; weights: any per-sample scalar expression over the same gradients.
+template <class Network, class Loss, per_sample_scalar Weights>
+[[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss>& gradients, const Weights& weights) {
+  if (!detail::leaf_of(weights).same_as(gradients)) {
+    throw std::invalid_argument("pergrad: weighted_sum: the weights belong to other per-sample gradients");
+  }
+  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, Weights>{gradients, weights};
+}
+/// sum_b w_b g_b; weights: one number a sample, read when evaluated. Throws std::invalid_argument for another count.
+template <class Network, class Loss>
+[[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                                std::type_identity_t<std::span<const typename Network::scalar>> weights) {
+  if (weights.size() != gradients.size()) {
+    throw std::invalid_argument("pergrad: weighted_sum: " + std::to_string(weights.size()) + " weights for " +
+                                std::to_string(gradients.size()) + " samples");
+  }
+  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{gradients, weights};
+}
+/// (1/B) sum_b g_b² (BackPACK's second moment).
+template <class Network, class Loss>
+[[nodiscard]] auto second_moment(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  if (gradients.size() == 0) throw std::invalid_argument("pergrad: second_moment: an empty batch has none");
+  return second_moment_of{gradients};
+}
+/// Population variance over the batch, element by element (BackPACK's variance).
+template <class Network, class Loss>
+[[nodiscard]] auto variance(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
+  return variance_of{gradients};
+}
+/// All gradients as rows. The only expression whose result grows with the batch.
+template <class Network, class Loss>
+[[nodiscard]] auto materialise(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return materialised_gradients<per_sample_gradient_leaf<Network, Loss>, false>{gradients, 0, gradients.size()};
+}
+template <class Leaf, class Rule>
+[[nodiscard]] auto materialise(const clipped_gradients<Leaf, Rule>& clipped) {
+  return materialised_gradients<clipped_gradients<Leaf, Rule>, true>{clipped, 0, clipped.size()};
+}
+/// The network's outputs.
+template <class Network, class Loss>
+[[nodiscard]] auto outputs(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return outputs_of{gradients};
+}
+/// All inner products <g_a, g_b>, in double.
+template <class Network, class Loss>
+[[nodiscard]] auto gram(const per_sample_gradient_leaf<Network, Loss>& gradients) {
+  return gram_of{gradients};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/generator.hpp - where the key of all randomness comes from: the operating system, or a seed.
+//
+// A generator is a ChaCha20 key and a count of logical steps; noise, sampling and dropout are functions of (key,
+// purpose, step, element), see noise.hpp. Only `os_keyed_generator` gives differential privacy. `seeded_generator`
+// repeats a run: WHOEVER KNOWS OR GUESSES THE SEED CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee
+// whatever the accountant says, and its type tells so (`is_private == false`).
+
+// pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
+//
+// State of RFC 8439 section 2.3, sixteen 32-bit words:
+//     "expa" "nd 3" "2-by" "te k" | key (8 words) | block counter | nonce (3 words)
+// ten double rounds of quarter rounds on columns and diagonals, then the input state is added. Block n depends on
+// (key, nonce, n) alone, hence any thread, vector width or machine can make its own part of one stream. The counter has
+// 32 bits and never wraps here: asking beyond block 2^32 - 1 throws.
+
+#include <bit>
+
+// pergrad/privacy/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
+//
+// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
+// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
+// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__FAST_MATH__)
+#error "pergrad: do not compile with -ffast-math or -Ofast: privacy depends on exact floating-point arithmetic"
+#endif
+
+namespace pergrad::inline v0_1::detail {
+
+/// Number of 32-bit lanes of this target's widest vectors.
+#if defined(__AVX512F__)
+inline constexpr int native_lanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int native_lanes = 8;
+#else
+inline constexpr int native_lanes = 4;
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                               typename lanes<Lanes>::f32 b,
+                                                               typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
+#endif
+#if defined(__FMA__)
+    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
+    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrtf(x);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
+#endif
+#if defined(__AVX__)
+    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
+#endif
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(std::countl_zero(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+#if defined(__AVX512CD__)
+    if constexpr (Lanes == 16) return std::bit_cast<u32>(_mm512_lzcnt_epi32(std::bit_cast<__m512i>(x)));
+#if defined(__AVX512VL__)
+    if constexpr (Lanes == 8) return std::bit_cast<u32>(_mm256_lzcnt_epi32(std::bit_cast<__m256i>(x)));
+    if constexpr (Lanes == 4) return std::bit_cast<u32>(_mm_lzcnt_epi32(std::bit_cast<__m128i>(x)));
+#endif
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return std::bit_cast<u32>(vclzq_u32(std::bit_cast<uint32x4_t>(x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    using i32 = typename lanes<Lanes>::i32;
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = std::bit_cast<u32>(to_float<Lanes>(std::bit_cast<i32>(no_carry))) >> 23U;
+    return std::bit_cast<i32>(x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
+//
+// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
+// purpose and step because no pair (nonce, block counter) is drawn for two things.
+
+namespace pergrad::inline v0_1 {
+
+/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
+enum class random_purpose : std::uint32_t {
+  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
+  record_sampling = 2,  ///< Poisson sampling of records
+  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
+  dropout = 4,          ///< randomness inside layers
+  key_derivation = 5,   ///< a key from a small seed
+  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
+  shuffling = 7,        ///< order of records in non-private runs
+  augmentation = 8,     ///< random transforms of inputs
+};
+
+/// Nonce of RFC 8439 as three little-endian words.
+struct chacha_nonce {
+  std::array<std::uint32_t, 3> words{};
+
+  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
+};
+
+/// The one nonce that belongs to `purpose` and `step`.
+[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
+  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
+           static_cast<std::uint32_t>(step >> 32U)}};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// A 256-bit key as eight words (little endian, as RFC 8439 reads them).
+struct chacha_key {
+  std::array<std::uint32_t, 8> words{};
+
+  friend constexpr bool operator==(const chacha_key&, const chacha_key&) noexcept = default;
+
+  /// The key whose 32 bytes are `bytes`, in the order of RFC 8439.
+  [[nodiscard]] static constexpr chacha_key from_bytes(std::span<const std::uint8_t, 32> bytes) noexcept {
+    chacha_key key;
+    for (std::size_t i = 0; i < 32; ++i) {
+      key.words[i / 4] |= static_cast<std::uint32_t>(bytes[i]) << (8U * static_cast<unsigned>(i % 4));
+    }
+    return key;
+  }
+};
+
+using chacha_block = std::array<std::uint32_t, 16>;
+
+/// Blocks that one nonce can give: the block counter has 32 bits.
+inline constexpr std::uint64_t chacha_blocks_per_nonce = std::uint64_t{1} << 32U;
+
+namespace detail {
+
+inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+/// Overwrites memory in a way that the optimizer has to keep.
+inline void wipe(void* memory, std::size_t bytes) noexcept {
+  std::memset(memory, 0, bytes);
+  __asm__ __volatile__("" : : "r"(memory) : "memory");
+}
+
+inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
+  if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
+    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
+                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
+  }
+}
+
+}  // namespace detail
+
+/// One block of keystream, RFC 8439 section 2.3.
+[[nodiscard]] constexpr chacha_block chacha20_block(const chacha_key& key, const chacha_nonce& nonce,
+                                                    std::uint32_t counter) noexcept {
+  std::uint32_t x[16]{};
+  for (std::size_t i = 0; i < 4; ++i) x[i] = detail::chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) x[4 + i] = key.words[i];
+  x[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) x[13 + i] = nonce.words[i];
+  chacha_block block{};
+  for (std::size_t i = 0; i < 16; ++i) block[i] = x[i];
+  detail::chacha_rounds(x);
+  for (std::size_t i = 0; i < 16; ++i) block[i] += x[i];
+  return block;
+}
+
+/// Keystream of blocks first_block, first_block + 1, ... into `words`, in the order of RFC 8439 (the last block may be
+/// cut). `Lanes` blocks are made at a time; the words do not depend on it. Throws std::out_of_range when a block number
+/// would exceed 2^32 - 1.
+template <int Lanes = detail::native_lanes>
+void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t first_block,
+                        std::span<std::uint32_t> words) {
+  using u32 = typename detail::lanes<Lanes>::u32;
+  const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
+  detail::require_blocks("chacha20_keystream", first_block, blocks);
+  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
+  for (std::size_t done = 0; done < blocks; done += Lanes) {
+    u32 state[16];
+    const auto counter = static_cast<std::uint32_t>(first_block + done);
+    detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
+    std::memcpy(tile.data(), state, sizeof state);
+    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
+    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
+  }
+  detail::wipe(tile.data(), sizeof tile);
+}
+
+}  // namespace pergrad::inline v0_1
+
+#if defined(__linux__)
+#include <sys/random.h>
+#else
+#include <unistd.h>
+#endif
+
+namespace pergrad::inline v0_1 {
+
+/// Source of a key and of step numbers, of which each is given out once.
+template <class Generator>
+concept random_generator = requires(Generator& generator, const Generator& fixed) {
+  { fixed.key() } -> std::convertible_to<const chacha_key&>;
+  { generator.next_step() } -> std::same_as<std::uint64_t>;
+  { fixed.step() } -> std::same_as<std::uint64_t>;
+  { Generator::is_private } -> std::convertible_to<bool>;
+};
+
+namespace detail {
+
+/// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
+inline void operating_system_random(void* memory, std::size_t bytes) {
+#if defined(__linux__)
+  auto* at = static_cast<unsigned char*>(memory);
+  while (bytes > 0) {
+    const auto got = ::getrandom(at, bytes, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      throw std::runtime_error("pergrad: getrandom gave no key, errno " + std::to_string(errno));
+    }
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+#else
+  if (::getentropy(memory, bytes) != 0) {
+    throw std::runtime_error("pergrad: getentropy gave no key, errno " + std::to_string(errno));
+  }
+#endif
+}
+
+/// Counts up without wrapping, as a step used twice would repeat its noise.
+inline std::uint64_t take_step(std::uint64_t& next) {
+  if (next == std::numeric_limits<std::uint64_t>::max()) {
+    throw std::overflow_error("pergrad: generator has given out all of its 2^64 - 1 steps");
+  }
+  return next++;
+}
+
+}  // namespace detail
+
+/// Generator with a 256-bit key from the operating system. Movable, not copyable (a copy would repeat noise), without
+/// any way to save the key, which is overwritten on destruction. A forked process must make its own generator.
+class os_keyed_generator {
+ public:
+  static constexpr bool is_private = true;
+
+  /// Draws the key. Throws std::runtime_error when the operating system gives none.
+  os_keyed_generator() { detail::operating_system_random(key_.words.data(), sizeof key_.words); }
+  os_keyed_generator(const os_keyed_generator&) = delete;
+  os_keyed_generator& operator=(const os_keyed_generator&) = delete;
+  os_keyed_generator(os_keyed_generator&& other) noexcept { take(other); }
+  os_keyed_generator& operator=(os_keyed_generator&& other) noexcept {
+    if (this != &other) take(other);
+    return *this;
+  }
+  ~os_keyed_generator() { detail::wipe(&key_, sizeof key_); }
+
+  /// The key. Throws std::logic_error after the generator was moved from.
+  [[nodiscard]] const chacha_key& key() const {
+    require_key();
+    return key_;
+  }
+
+  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice and
+  /// std::logic_error after the generator was moved from.
+  [[nodiscard]] std::uint64_t next_step() {
+    require_key();
+    return detail::take_step(next_step_);
+  }
+
+  /// Number of steps given out.
+  [[nodiscard]] std::uint64_t step() const noexcept { return next_step_; }
+
+ private:
+  void take(os_keyed_generator& other) noexcept {
+    key_ = other.key_;
+    next_step_ = other.next_step_;
+    has_key_ = std::exchange(other.has_key_, false);
+    detail::wipe(&other.key_, sizeof other.key_);
+  }
+
+  void require_key() const {
+    if (!has_key_) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
+  }
+
+  chacha_key key_;
+  std::uint64_t next_step_ = 0;
+  bool has_key_ = true;
+};
+
+/// Generator for experiments that must be repeated. ITS RUNS ARE NOT PRIVATE, however large the noise: the key has at
+/// most the 64 bits of the seed and the seed is known. Same seed, same stream on every machine.
+class seeded_generator {
+ public:
+  static constexpr bool is_private = false;
+
+  /// Key: the first half of the ChaCha20 block under the seed as (low, high, 0, ...) for the key-derivation nonce.
+  /// `first_step` resumes a run that had given out that many steps.
+  constexpr explicit seeded_generator(std::uint64_t seed, std::uint64_t first_step = 0) noexcept
+      : seed_{seed}, next_step_{first_step} {
+    chacha_key start;
+    start.words[0] = static_cast<std::uint32_t>(seed & 0xffff'ffffU);
+    start.words[1] = static_cast<std::uint32_t>(seed >> 32U);
+    const chacha_block block = chacha20_block(start, make_nonce(random_purpose::key_derivation, 0), 0);
+    for (std::size_t i = 0; i < key_.words.size(); ++i) key_.words[i] = block[i];
+  }
+
+  [[nodiscard]] constexpr const chacha_key& key() const noexcept { return key_; }
+  [[nodiscard]] constexpr std::uint64_t seed() const noexcept { return seed_; }
+
+  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice.
+  [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
+
+  /// Number of steps given out.
+  [[nodiscard]] constexpr std::uint64_t step() const noexcept { return next_step_; }
+
+ private:
+  chacha_key key_;
+  std::uint64_t seed_;
+  std::uint64_t next_step_;
+};
+
+static_assert(random_generator<os_keyed_generator> && random_generator<seeded_generator>);
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/noise.hpp - Gaussian noise that is a pure function of key, purpose, step and element.
+//
+// Three ChaCha20 words make one pair of Gaussians by Box & Muller 1958:
+//     u = (high, low) as a 64-bit fraction,  z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
+// * The exponent of u comes from its leading zeros, 32 bits below them make its mantissa. Hence u reaches 2^-64 and |z|
+//   reaches sqrt(128 ln 2) = 9.419; a 24- or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an
+//   attacker could see. With u = (1 + f) 2^-k and 1/sqrt(2) <= 1 + f < sqrt(2), -2 ln u = 2 k ln 2 - 2 log1p(f); f is
+//   taken from the bits without cancellation, so u close to 1 keeps its relative precision too.
+// * v = (quadrant + 1/2 turn fraction g) / 4 with g in [-1/2, 1/2]: two short polynomials, no range reduction.
+// * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
+//   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
+// Polynomials are Chebyshev fits rounded to float: relative errors 7.5e-9 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
+//
+// Which element uses which words: elements come in tiles of 512, a tile uses blocks 48 t ... 48 t + 47 of the nonce.
+// For row p = 0..15 and column c = 0..15, word p of blocks 48 t + c, 48 t + 16 + c and 48 t + 32 + c are high, low and
+// angle of a pair whose Gaussians are elements 512 t + 16 p + c (cosine) and 512 t + 256 + 16 p + c (sine). No order of
+// work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+
+namespace pergrad::inline v0_1 {
+
+/// Gaussians that one (purpose, step) can give before the 32-bit block counter is used up: about 4.6e10.
+inline constexpr std::uint64_t gaussians_per_step = (chacha_blocks_per_nonce / 48) * 512;
+
+namespace detail {
+
+inline constexpr std::size_t gaussian_tile = 512;
+
+/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 minus_two_log(typename lanes<Lanes>::u32 high,
+                                                                       typename lanes<Lanes>::u32 low) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const u32 zero{};
+  const auto top_is_empty = high == zero;
+  const u32 upper = top_is_empty ? (low | 1U) : high;
+  const u32 lower = top_is_empty ? zero : low;
+  const u32 shift = leading_zeros<Lanes>(upper);
+  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
+  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
+  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
+  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
+  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
+  const u32 exponent =
+      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
+  const f32 f = to_float<Lanes>(std::bit_cast<i32>(fraction)) * 0x1p-32F;
+  const f32 k = to_float<Lanes>(std::bit_cast<i32>(exponent));
+  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), f * q);
+}
+
+/// Two Gaussians from three words.
+template <int Lanes>
+[[gnu::always_inline]] inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                              const typename lanes<Lanes>::u32& low,
+                                              const typename lanes<Lanes>::u32& angle,
+                                              typename lanes<Lanes>::f32& along_cosine,
+                                              typename lanes<Lanes>::f32& along_sine) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
+  const f32 g = to_float<Lanes>(std::bit_cast<i32>((angle << 2U) | 2U)) * 0x1p-32F;
+  const f32 g2 = g * g;
+  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
+  s = s * g;
+  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
+  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
+  const auto odd = (angle & 0x4000'0000U) != u32{};
+  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
+  const u32 negative_sine = angle & 0x8000'0000U;
+  const f32 x = odd ? s : c;
+  const f32 y = odd ? c : s;
+  along_cosine = radius * std::bit_cast<f32>(std::bit_cast<u32>(x) ^ negative_cosine);
+  along_sine = radius * std::bit_cast<f32>(std::bit_cast<u32>(y) ^ negative_sine);
+}
+
+/// All 512 Gaussians of one tile.
+template <int Lanes>
+inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                               float (&z)[gaussian_tile]) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
+    u32 high[16];
+    u32 low[16];
+    u32 angle[16];
+    chacha_lanes<Lanes>(key, nonce, counter, high);
+    chacha_lanes<Lanes>(key, nonce, counter + 16U, low);
+    chacha_lanes<Lanes>(key, nonce, counter + 32U, angle);
+    for (std::size_t row = 0; row < 16; ++row) {
+      f32 along_cosine;
+      f32 along_sine;
+      box_muller<Lanes>(high[row], low[row], angle[row], along_cosine, along_sine);
+      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
+      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+  }
+}
+
+inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
+  if (first > gaussians_per_step || count > gaussians_per_step - first) {
+    throw std::out_of_range("pergrad: gaussian noise: elements [" + std::to_string(first) + ", +" +
+                            std::to_string(count) + ") exceed the " + std::to_string(gaussians_per_step) +
+                            " elements of one step");
+  }
+}
+
+inline void require_standard_deviation(double standard_deviation) {
+  if (!(standard_deviation >= 0 && standard_deviation <= std::numeric_limits<double>::max())) {
+    throw std::invalid_argument("pergrad: standard deviation of noise must be finite and not negative, got " +
+                                std::to_string(standard_deviation));
+  }
+}
+
+/// The smallest Scalar that is not below x: noise may be a hair larger than accounted for, never smaller.
+template <class Scalar>
+[[nodiscard]] inline Scalar rounded_up(double x) {
+  auto result = static_cast<Scalar>(x);
+  if (static_cast<double>(result) < x) {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(result) + 1U);  // next float, as x > 0
+    }
+  }
+  if (!(result <= std::numeric_limits<Scalar>::max())) {
+    throw std::invalid_argument("pergrad: standard deviation of noise does not fit the type of the sum, got " +
+                                std::to_string(x));
+  }
+  return result;
+}
+
+template <class Scalar>
+[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return __builtin_fmaf(scale, z, x);
+  } else {
+    return __builtin_fma(scale, static_cast<double>(z), x);
+  }
+}
+
+/// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count).
+template <int Lanes, class Visitor>
+void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first,
+                             std::size_t count, Visitor&& visit) {
+  require_gaussians(first, count);
+  const chacha_nonce nonce = make_nonce(purpose, step);
+  alignas(64) float z[gaussian_tile];
+  for (std::size_t done = 0; done < count;) {
+    const std::uint64_t element = first + done;
+    const auto offset = static_cast<std::size_t>(element % gaussian_tile);
+    const std::size_t piece = std::min(gaussian_tile - offset, count - done);
+    fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, z);
+    visit(done, static_cast<const float*>(z) + offset, piece);
+    done += piece;
+  }
+  wipe(z, sizeof z);
+}
+
+}  // namespace detail
+
+/// Adds standard_deviation * z(first), standard_deviation * z(first + 1), ... to `values`, where z(e) is the standard
+/// Gaussian that belongs to (key, purpose, step, e). Each element is one fused multiply-add in Scalar (float or
+/// double); z itself is a float and is converted, so a double sum gets exactly standard_deviation * double(z). For
+/// float the standard deviation is rounded up. Throws std::invalid_argument when the deviation is negative or not
+/// finite and std::out_of_range beyond `gaussians_per_step` elements; nothing is written then.
+template <class Scalar, int Lanes = detail::native_lanes>
+requires(std::is_same_v<Scalar, float> ||
+         std::is_same_v<Scalar, double>) void add_gaussian(const chacha_key& key, random_purpose purpose,
+                                                           std::uint64_t step, std::uint64_t first,
+                                                           double standard_deviation, std::span<Scalar> values) {
+  detail::require_standard_deviation(standard_deviation);
+  const auto scale = detail::rounded_up<Scalar>(standard_deviation);
+  detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
+                                         [&](std::size_t at, const float* z, std::size_t count) {
+                                           Scalar* out = values.data() + at;
+                                           for (std::size_t i = 0; i < count; ++i)
+                                             out[i] = detail::scaled_sum(scale, z[i], out[i]);
+                                         });
+}
+
+/// Standard Gaussians z(first), z(first + 1), ... into `values`; the same numbers that `add_gaussian` scales and adds.
+template <class Scalar, int Lanes = detail::native_lanes>
+requires(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>) void fill_gaussian(
+    const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first, std::span<Scalar> values) {
+  detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
+                                         [&](std::size_t at, const float* z, std::size_t count) {
+                                           for (std::size_t i = 0; i < count; ++i)
+                                             values[at + i] = static_cast<Scalar>(z[i]);
+                                         });
+}
+
+/// The one standard Gaussian z(element), made by scalar code from three scalar ChaCha20 blocks: slow, and equal bit for
+/// bit to what the functions above give.
+[[nodiscard]] inline float gaussian(const chacha_key& key, random_purpose purpose, std::uint64_t step,
+                                    std::uint64_t element) {
+  detail::require_gaussians(element, 1);
+  const chacha_nonce nonce = make_nonce(purpose, step);
+  const auto place = static_cast<std::uint32_t>(element % detail::gaussian_tile);
+  const auto block = static_cast<std::uint32_t>(48 * (element / detail::gaussian_tile)) + place % 16;
+  const std::size_t row = place % 256 / 16;
+  float along_cosine = 0;
+  float along_sine = 0;
+  detail::box_muller<1>(chacha20_block(key, nonce, block)[row], chacha20_block(key, nonce, block + 16)[row],
+                        chacha20_block(key, nonce, block + 32)[row], along_cosine, along_sine);
+  return place < 256 ? along_cosine : along_sine;
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only `evaluate_into` can fill it.
+template <class Network>
+class private_gradient {
+ public:
+  using scalar = typename Network::scalar;
+  template <class Executor>
+  explicit private_gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a private gradient"} {}
+
+  /// Released: anybody may see these.
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
+
+ private:
+  friend struct gradient_access;
+  detail::aligned_buffer<scalar> values_;
+};
+
+namespace unprotected {
+
+/// A gradient without noise: parameter_count values in PyTorch's order. Not for release.
+template <class Network>
+class gradient {
+ public:
+  using scalar = typename Network::scalar;
+  template <class Executor>
+  explicit gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a gradient"} {}
+  [[nodiscard]] std::span<scalar> values() noexcept { return values_.span(); }
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
+
+ private:
+  detail::aligned_buffer<scalar> values_;
+};
+
+}  // namespace unprotected
+
+/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk only.
+template <class Network>
+class bounded_total {
+ public:
+  using scalar = typename Network::scalar;
+  template <class Executor>
+  explicit bounded_total(const Executor& /*executor*/) : values_{Network::parameter_count, "a clipped sum"} {}
+
+  /// Back to the empty sum.
+  void clear() noexcept {
+    std::fill_n(values_.data(), values_.size(), scalar{0});
+    sensitivity_ = 0;
+  }
+  /// The empty sum of chunks that will have this sensitivity: so that a batch without any chunk is noised all the same.
+  void clear(double sensitivity) noexcept {
+    clear();
+    sensitivity_ = sensitivity;
+  }
+  /// Of every chunk added so far; 0 before the first.
+  [[nodiscard]] double sensitivity() const noexcept { return sensitivity_; }
+
+ private:
+  friend struct gradient_access;
+  detail::aligned_buffer<scalar> values_;
+  double sensitivity_ = 0;
+};
+
+/// The library's own way to the numbers behind the types.
+struct gradient_access {
+  template <class Network>
+  [[nodiscard]] static std::span<typename Network::scalar> values(private_gradient<Network>& gradient) noexcept {
+    return gradient.values_.span();
+  }
+  template <class Network>
+  [[nodiscard]] static std::span<typename Network::scalar> values(bounded_total<Network>& total) noexcept {
+    return total.values_.span();
+  }
+  template <class Network>
+  [[nodiscard]] static std::span<const typename Network::scalar> values(const bounded_total<Network>& total) noexcept {
+    return total.values_.span();
+  }
+  /// Notes a chunk's sensitivity. Throws std::logic_error if it differs from that of the chunks before.
+  template <class Network>
+  static void admit(bounded_total<Network>& total, double sensitivity) {
+    if (total.sensitivity_ != 0 && total.sensitivity_ != sensitivity) {
+      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: sensitivities " +
+                             std::to_string(total.sensitivity_) + " and " + std::to_string(sensitivity));
+    }
+    total.sensitivity_ = sensitivity;
+  }
+};
+
+/// Noise that waits for a bounded sum.
+template <random_generator Generator>
+struct gaussian_noise_of {
+  noise_multiplier multiplier;
+  Generator* generator;
+};
+
+/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred to.
+template <random_generator Generator>
+[[nodiscard]] gaussian_noise_of<Generator> gaussian_noise(noise_multiplier multiplier, Generator& generator) {
+  return {multiplier, &generator};
+}
+template <random_generator Generator>
+void gaussian_noise(noise_multiplier multiplier, const Generator&& generator) = delete;
+
+/// A bounded sum with noise, times a public factor.
+template <class Sum, class Generator>
+class noised_sum {
+ public:
+  using scalar = typename Sum::scalar;
+  using value_type = scalar;
+  noised_sum(Sum sum, gaussian_noise_of<Generator> noise) : sum_{sum}, noise_{noise} {}
+  [[nodiscard]] auto leaf() const noexcept { return sum_.leaf(); }
+  [[nodiscard]] static constexpr std::size_t value_count(const auto& leaf) { return Sum::value_count(leaf); }
+  [[nodiscard]] double standard_deviation() const noexcept { return noise_.multiplier.value() * sum_.sensitivity(); }
+
+  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
+    if (accumulate) throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
+    sum_.attach(request, out, false);
+  }
+  /// Draws the noise: one step of the generator.
+  void finish(const host& executor, std::span<scalar> out) const {
+    const std::uint64_t step = noise_.generator->next_step();
+    add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
+    if (divisor_ != 1) {
+      for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
+    }
+  }
+  /// The same divided by a public constant.
+  [[nodiscard]] noised_sum operator/(expected_batch_size divisor) const {
+    noised_sum result = *this;
+    result.divisor_ *= divisor.value();
+    return result;
+  }
+
+  /// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
+  static void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
+                        std::span<scalar> values) {
+    constexpr std::size_t chunk = 1U << 13U;
+    executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * chunk;
+      add_gaussian<scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
+                           values.subspan(first, std::min(chunk, values.size() - first)));
+    });
+  }
+
+ private:
+  Sum sum_;
+  gaussian_noise_of<Generator> noise_;
+  double divisor_ = 1;
+};
+
+/// A finished total of chunks as a sum that noise can be added to.
+template <class Network>
+class total_reference {
+ public:
+  using scalar = typename Network::scalar;
+  explicit total_reference(const bounded_total<Network>& total) : total_{&total} {}
+  [[nodiscard]] double sensitivity() const {
+    if (!(total_->sensitivity() > 0)) {
+      throw std::logic_error("pergrad: noise on a bounded_total that knows no sensitivity: add a clipped sum to it first, or " +
+                             std::string{"clear(sensitivity) it"});
+    }
+    return total_->sensitivity();
+  }
+  [[nodiscard]] const bounded_total<Network>& total() const noexcept { return *total_; }
+
+ private:
+  const bounded_total<Network>* total_;
+};
+
+template <class Network, class Generator>
+struct noised_total {
+  total_reference<Network> total;
+  gaussian_noise_of<Generator> noise;
+};
+
+/// Noise on a bounded sum; on anything else it is an error that says why.
+template <class Leaf, class Rule, class Generator>
+[[nodiscard]] auto operator+(const bounded_sum<Leaf, Rule>& sum, gaussian_noise_of<Generator> noise) {
+  return noised_sum<bounded_sum<Leaf, Rule>, Generator>{sum, noise};
+}
+template <class Network, class Generator>
+[[nodiscard]] auto operator+(const bounded_total<Network>& total, gaussian_noise_of<Generator> noise) {
+  return noised_total<Network, Generator>{total_reference<Network>{total}, noise};
+}
+template <class Other, class Generator>
+[[nodiscard]] auto operator+(const Other& /*other*/, gaussian_noise_of<Generator> /*noise*/) {
+  if constexpr (!std::is_same_v<Other, error::explained>) {
+    static_cast<void>(error::noise_on_an_unclipped_sum<Other>{});
+  }
+  return error::explained{};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Type>
+concept gradient_expression = requires(const Type& expression) {
+  typename Type::value_type;
+  expression.value_count(expression.leaf());
+};
+template <class Type>
+concept evaluable = gradient_expression<Type> || per_sample_scalar<Type>;
+
+template <class Expression>
+[[nodiscard]] auto leaf_of_expression(const Expression& expression) {
+  if constexpr (per_sample_scalar<Expression>) {
+    return leaf_of(expression);
+  } else {
+    return expression.leaf();
+  }
+}
+
+template <class Expression>
+struct value_type_of {
+  using type = double;
+};
+template <gradient_expression Expression>
+struct value_type_of<Expression> {
+  using type = typename Expression::value_type;
+};
+
+template <class Expression>
+[[nodiscard]] std::size_t value_count_of(const Expression& expression) {
+  const auto leaf = leaf_of_expression(expression);
+  if constexpr (per_sample_scalar<Expression>) {
+    return leaf.size();
+  } else {
+    return expression.value_count(leaf);
+  }
+}
+
+/// One expression and where its result goes.
+template <class Expression>
+class assignment {
+ public:
+  using value_type = typename value_type_of<Expression>::type;
+
+  assignment(std::span<value_type> out, Expression expression, bool accumulate)
+      : out_{out}, expression_{expression}, accumulate_{accumulate} {
+    if (out.size() != value_count_of(expression_)) {
+      throw std::invalid_argument("pergrad: a result of " + std::to_string(value_count_of(expression_)) +
+                                  " values does not fit a destination of " + std::to_string(out.size()));
+    }
+  }
+  [[nodiscard]] auto leaf() const { return leaf_of_expression(expression_); }
+  [[nodiscard]] static constexpr bool whole_batch() {
+    if constexpr (requires { Expression::whole_batch; }) {
+      return Expression::whole_batch;
+    } else {
+      return true;
+    }
+  }
+
+  template <class Scalar>
+  void attach(on_host::run_request<Scalar>& request) {
+    if constexpr (per_sample_scalar<Expression>) {
+      request.backward = request.backward || Expression::needs.backward;
+      request.norms = request.norms || Expression::needs.norms;
+      if (const Scalar* direction = direction_of<Scalar>(expression_); direction != nullptr) {
+        if (request.direction != nullptr && request.direction != direction) {
+          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
+        }
+        request.direction = direction;
+      }
+      new_observer(request) = {this, [](void* self, const on_host::sample_facts<Scalar>& facts) {
+                                 auto* mine = static_cast<assignment*>(self);
+                                 const double value = mine->expression_.at(facts);
+                                 double& to = mine->out_[facts.sample];
+                                 to = mine->accumulate_ ? to + value : value;
+                               }};
+    } else {
+      expression_.attach(request, out_, accumulate_);
+    }
+  }
+  void finish(const host& executor) {
+    if constexpr (requires { expression_.finish(executor, out_); }) expression_.finish(executor, out_);
+  }
+
+ private:
+  std::span<value_type> out_;
+  Expression expression_;
+  bool accumulate_;
+};
+
+/// Runs several assignments over the same gradients in one pass.
+template <class First, class... Rest>
+void evaluate_together(const host& executor, First& first, Rest&... rest) {
+  const auto leaf = first.leaf();
+  if ((!leaf.same_as(rest.leaf()) || ...)) {
+    throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+  }
+  if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
+    throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+  }
+  on_host::run_request<typename decltype(leaf)::scalar> request;
+  request.count = leaf.size();
+  first.attach(request);
+  (rest.attach(request), ...);
+  leaf.run(executor, request);
+  first.finish(executor);
+  (rest.finish(executor), ...);
+}
+
+template <class Expression>
+inline constexpr bool is_noised = false;
+template <class Sum, class Generator>
+inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
+
+template <class Destination, class Expression>
+[[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
+  using value_type = typename value_type_of<Expression>::type;
+  if constexpr (requires { gradient_access::values(destination); }) {
+    return gradient_access::values(destination);
+  } else if constexpr (requires { destination.values(); }) {
+    return destination.values();
+  } else {
+    static_cast<void>(expression);
+    return std::span<value_type>{destination};
+  }
+}
+
+template <class Destination>
+struct is_private_gradient : std::false_type {};
+template <class Network>
+struct is_private_gradient<private_gradient<Network>> : std::true_type {};
+template <class Destination>
+struct is_bounded_total : std::false_type {};
+template <class Network>
+struct is_bounded_total<bounded_total<Network>> : std::true_type {};
+
+}  // namespace detail
+
+/// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right size, an
+/// `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
+template <class Destination, class Expression>
+[[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
+  using plain = std::remove_cvref_t<Destination>;
+  if constexpr (std::is_same_v<Expression, error::explained>) {
+    return error::explained{};
+  } else if constexpr (!detail::evaluable<Expression>) {
+    static_cast<void>(error::has_no_meaning<Expression>{});
+    return error::explained{};
+  } else if constexpr (detail::is_private_gradient<plain>::value && !detail::is_noised<Expression>) {
+    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
+    return error::explained{};
+  } else if constexpr (detail::is_bounded_total<plain>::value) {
+    destination.clear();
+    gradient_access::admit(destination, expression.sensitivity());
+    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
+  } else {
+    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
+  }
+}
+/// `destination += expression`: sums over chunks of a batch.
+template <class Destination, class Expression>
+[[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
+  if constexpr (std::is_same_v<Expression, error::explained>) {
+    return error::explained{};
+  } else if constexpr (!detail::evaluable<Expression>) {
+    static_cast<void>(error::has_no_meaning<Expression>{});
+    return error::explained{};
+  } else {
+    if constexpr (detail::is_bounded_total<std::remove_cvref_t<Destination>>::value) {
+      gradient_access::admit(destination, expression.sensitivity());
+    }
+    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, true};
+  }
+}
+
+/// Evaluates a noised sum into a private gradient: the one thing that may be released.
+/// Draws the noise once, also for an empty batch. Throws what the batch, the tape and the generator throw.
+template <class Network, class Expression>
+void evaluate_into(const host& executor, private_gradient<Network>& update, const Expression& expression) {
+  if constexpr (detail::is_noised<Expression>) {
+    auto only = assign(update, expression);
+    detail::evaluate_together(executor, only);
+  } else if constexpr (!std::is_same_v<Expression, error::explained>) {
+    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
+  }
+}
+/// The same for a total of chunks.
+template <class Network, class Generator>
+void evaluate_into(const host& executor, private_gradient<Network>& update, const noised_total<Network, Generator>& noised) {
+  const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
+  const std::span<typename Network::scalar> out = gradient_access::values(update);
+  const auto from = gradient_access::values(noised.total.total());
+  std::copy(from.begin(), from.end(), out.begin());
+  const std::uint64_t step = noised.noise.generator->next_step();
+  executor.parallel((out.size() + 8191) / 8192, [&](std::size_t task, std::size_t) {
+    const std::size_t first = task * 8192;
+    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first, deviation,
+                                           out.subspan(first, std::min<std::size_t>(8192, out.size() - first)));
+  });
+}
+/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
+template <class Leaf, class Rule>
+void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>> chunk) {
+  detail::evaluate_together(executor, chunk);
+}
+/// Everything else is not a release.
+template <class Destination, class Expression>
+void evaluate_into(const host& /*executor*/, Destination& /*destination*/, const Expression& /*expression*/) {
+  if constexpr (!std::is_same_v<Expression, error::explained> && !std::is_same_v<Destination, error::explained>) {
+    static_cast<void>(error::release_needs_noise<Expression>{});
+  }
+}
+
+/// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
+namespace unprotected {
+
+/// Evaluates one expression into a destination of the right size.
+template <class Destination, class Expression>
+requires detail::evaluable<Expression>
+void evaluate_into(const host& executor, Destination&& destination, const Expression& expression) {
+  auto only = pergrad::assign(destination, expression);
+  if constexpr (!std::is_same_v<decltype(only), error::explained>) pergrad::detail::evaluate_together(executor, only);
+}
+/// Evaluates several results over the same gradients in one pass.
+template <class... Expressions>
+void evaluate_into(const host& executor, detail::assignment<Expressions>... assignments) {
+  pergrad::detail::evaluate_together(executor, assignments...);
+}
+/// Evaluates and returns the values. Allocates them.
+template <class Expression>
+[[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
+  if constexpr (std::is_same_v<Expression, error::explained>) {
+    return std::vector<double>{};
+  } else if constexpr (!pergrad::detail::evaluable<Expression>) {
+    static_cast<void>(error::has_no_meaning<Expression>{});
+    return std::vector<double>{};
+  } else {
+    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(pergrad::detail::value_count_of(expression));
+    unprotected::evaluate_into(executor, result, expression);
+    return result;
+  }
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping) parts
+//
+// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; columns likewise.
+
+// pergrad/detail/pooling.hpp - what the pooling layers share: sliding windows, and the mean of a window
+
+namespace pergrad::inline v0_1::detail {
+
+/// Windows of one size at equal steps; the stride defaults to the kernel, as in PyTorch.
+template <extent Kernel, class... Options>
+struct sliding_windows {
+  static constexpr window_options options = gather_options<Options...>();
+  static constexpr extent step = options.stride_given ? options.stride : Kernel;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return {in.e0, window_count(in.e1, Kernel.height, step.height, options.padding.height, 1),
+            window_count(in.e2, Kernel.width, step.width, options.padding.width, 1)};
+  }
+  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
+    return inside(i * step.height, Kernel.height, options.padding.height, in.e1);
+  }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t i) noexcept {
+    return inside(i * step.width, Kernel.width, options.padding.width, in.e2);
+  }
+  /// Values in a window, padding included (PyTorch's `count_include_pad`).
+  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, std::size_t /*i*/, std::size_t /*j*/) noexcept {
+    return Kernel.height * Kernel.width;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.rank() != 3) return mistake::needs_an_image;
+    if (options.dilation != extent{1} || options.groups != 1 || !options.bias) return mistake::option_not_offered;
+    if (Kernel.height == 0 || Kernel.width == 0 || step.height == 0 || step.width == 0) return mistake::zero_is_no_size;
+    if (2 * options.padding.height > Kernel.height || 2 * options.padding.width > Kernel.width) {
+      return mistake::pool_padding_too_large;
+    }
+    const shape out = output_shape(in);
+    return out.e1 == 0 || out.e2 == 0 ? mistake::kernel_too_large : mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr window_range inside(std::size_t start, std::size_t kernel, std::size_t padding,
+                                                     std::size_t size) noexcept {
+    const std::size_t end = std::min(start + kernel, size + padding);
+    return {start < padding ? 0 : start - padding, end < padding ? 0 : end - padding};
+  }
+};
+
+/// y = sum / divisor; every input's share of dy is dy / divisor.
+struct mean_of_window {
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
+    return Value{};
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value combine(Value sum, Value x) noexcept {
+    return sum + x;
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value finish(Value sum, math::element_t<Value> divisor) noexcept {
+    return sum / divisor;
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value share(Value /*x*/, Value /*y*/, Value& dy,
+                                              math::element_t<Value> divisor) noexcept {
+    return dy / divisor;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// `adaptive_avg_pool2d<Height, Width>` on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
+template <std::size_t Height, std::size_t Width = Height>
+struct adaptive_avg_pool2d : detail::mean_of_window {
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Height, Width}; }
+  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept { return part(in.e1, Height, i); }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t i) noexcept { return part(in.e2, Width, i); }
+  /// Inputs that the mean of output (i, j) counts.
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
+    const window_range row = rows(in, i);
+    const window_range column = columns(in, j);
+    return (row.end - row.begin) * (column.end - column.begin);
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (in.rank() != 3) return detail::mistake::needs_an_image;
+    return Height == 0 || Width == 0 ? detail::mistake::zero_is_no_size : detail::mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr window_range part(std::size_t size, std::size_t parts, std::size_t i) noexcept {
+    return {i * size / parts, ((i + 1) * size + parts - 1) / parts};
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/avg_pool2d.hpp - mean of each window, padding counted; every input gets an equal share of the gradient
+
+namespace pergrad::inline v0_1 {
+
+/// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel), `padding<>`
+/// (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
+template <extent Kernel, class... Options>
+struct avg_pool2d : detail::sliding_windows<Kernel, Options...>, detail::mean_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/batch_norm.hpp - a name that explains why it is missing
+
+namespace pergrad::inline v0_1 {
+
+/// Batch normalisation mixes the samples of a batch; a network with it does not compile and the error says what to use.
+struct batch_norm2d {
+  static constexpr bool mixes_samples = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/conv2d.hpp - 2-d convolution  y[o, i, j] = b[o] + sum_{c, k, l} W[o, c, k, l] x[c, i s + k r - p, j s + l r - p]
+//
+// Per-sample gradient: a correlation of the padded input with delta in which stride and dilation change places
+//     G_b[o, c, k, l] = sum_{i, j} delta[o, i, j] x[c, i s + k r - p, j s + l r - p]       (Rochette et al. 2019, arXiv:1912.06015)
+// which is the outer-product sum over the T = H_out W_out windows that the layer's view shows: the geometry says it all.
+
+namespace pergrad::inline v0_1 {
+
+/// `conv2d<Channels, Kernel, Options...>` on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`.
+/// Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`.
+/// PyTorch: `nn.Conv2d` with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
+template <std::size_t Channels, extent Kernel, class... Options>
+struct conv2d {
+  static constexpr detail::window_options options = detail::gather_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    const extent out = output_size(in);
+    return {Channels, out.height, out.width};
+  }
+  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
+    return {.in_channels = in.e0,
+            .in_size = {in.e1, in.e2},
+            .out_channels = Channels,
+            .out_size = output_size(in),
+            .kernel = Kernel,
+            .stride = options.stride,
+            .padding = options.padding,
+            .dilation = options.dilation,
+            .groups = options.groups,
+            .bias = options.bias};
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (in.rank() != 3) return detail::mistake::needs_an_image;
+    if (Channels == 0 || Kernel.height == 0 || Kernel.width == 0 || options.stride.height == 0 ||
+        options.stride.width == 0 || options.dilation.height == 0 || options.dilation.width == 0 || options.groups == 0) {
+      return detail::mistake::zero_is_no_size;
+    }
+    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return detail::mistake::groups_do_not_divide;
+    const extent out = output_size(in);
+    return out.height == 0 || out.width == 0 ? detail::mistake::kernel_too_large : detail::mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
+    return {detail::window_count(in.e1, Kernel.height, options.stride.height, options.padding.height,
+                                 options.dilation.height),
+            detail::window_count(in.e2, Kernel.width, options.stride.width, options.padding.width,
+                                 options.dilation.width)};
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/flatten.hpp - the same values as one row of features, in PyTorch's (channels, height, width) order
+
+namespace pergrad::inline v0_1 {
+
+/// PyTorch: `nn.Flatten`. No value moves: an executor reads the image through the next layer's view.
+struct flatten {
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/gelu.hpp - Gaussian error linear unit  y = x Phi(x);  dy/dx = Phi(x) + x phi(x)   (Hendrycks & Gimpel 2016)
+
+namespace pergrad::inline v0_1 {
+
+/// PyTorch: `nn.GELU`, the exact form with erf.
+struct gelu {
+  static constexpr bool on_vectors = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * cdf(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto inverse_root_two_pi = static_cast<element>(0.39894228040143267793994605993438);
+    return cdf(x) + x * (math::exp(x * x * static_cast<element>(-0.5)) * inverse_root_two_pi);
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value cdf(Value x) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
+    return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/linear.hpp - fully connected layer  y = W x + b
+//
+// Per-sample gradient  G_b = sum_t delta_t (x) x_t;  with one position  |G_b|^2 = |delta|^2 |x|^2  (Goodfellow 2015,
+// arXiv:1510.01799), so its norm costs nothing next to the product itself.
+
+namespace pergrad::inline v0_1 {
+
+/// `linear<Outputs>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
+/// PyTorch: `nn.Linear`; parameters: weight `[Outputs, features]`, then bias.
+template <std::size_t Outputs, class... Options>
+struct linear {
+  static constexpr detail::window_options options = detail::gather_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return in.rank() == 1 ? shape{Outputs} : shape{in.e0, Outputs};
+  }
+  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
+    const std::size_t positions = in.rank() == 1 ? 1 : in.e0;
+    return {.in_channels = in.rank() == 1 ? in.e0 : in.e1,
+            .in_size = {positions, 1},
+            .out_channels = Outputs,
+            .out_size = {positions, 1},
+            .bias = options.bias};
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
+                               options.groups == 1;
+    if (!only_bias) return detail::mistake::option_not_offered;
+    if (Outputs == 0) return detail::mistake::zero_is_no_size;
+    return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/max_pool2d.hpp - largest value of each window; its gradient goes to the first input that equals it
+
+namespace pergrad::inline v0_1 {
+
+/// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel), `padding<>`
+/// (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
+template <extent Kernel, class... Options>
+struct max_pool2d : detail::sliding_windows<Kernel, Options...> {
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
+    return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
+    return math::select(x > best, x, math::select(x != x, x, best));  // a NaN wins and stays, as in PyTorch
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
+    return best;
+  }
+  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
+                                              math::element_t<Value> /*divisor*/) noexcept {
+    const Value part = math::select(x == y, remaining, Value{});
+    remaining = math::select(x == y, Value{}, remaining);
+    return part;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/relu.hpp - rectified linear unit  y = max(x, 0);  dy/dx = 1 where y > 0, else 0 (0 at 0, as PyTorch)
+
+namespace pergrad::inline v0_1 {
+
+/// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
+struct relu {
+  static constexpr bool on_vectors = true;
+  static constexpr bool derivative_from_output = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::select(x < Value{}, Value{}, x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return math::select(y > Value{}, Value{} + 1, Value{});
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/sigmoid.hpp - logistic function  y = 1 / (1 + e^-x);  dy/dx = y (1 - y)
+
+namespace pergrad::inline v0_1 {
+
+/// PyTorch: `nn.Sigmoid`.
+struct sigmoid {
+  static constexpr bool on_vectors = true;
+  static constexpr bool derivative_from_output = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::sigmoid(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return y * (1 - y);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/softplus.hpp - smooth rectifier  y = log(1 + e^x);  dy/dx = sigmoid(x)
+
+namespace pergrad::inline v0_1 {
+
+/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by 2e-9).
+struct softplus {
+  static constexpr bool on_vectors = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::softplus(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    return math::sigmoid(x);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/tanh.hpp - hyperbolic tangent  y = tanh x;  dy/dx = 1 - y^2
+
+namespace pergrad::inline v0_1 {
+
+/// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
+struct tanh {
+  static constexpr bool on_vectors = true;
+  static constexpr bool derivative_from_output = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return math::tanh(x);
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
+    return 1 - y * y;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/losses/binary_cross_entropy.hpp - L = (1/n) sum_i [ max(y_i, 0) - y_i t_i + log(1 + e^{-|y_i|}) ];
+// dL/dy_i = (sigmoid(y_i) - t_i) / n
+
+namespace pergrad::inline v0_1 {
+
+/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a sample's
+/// outputs. Stable for any logits.
+struct binary_cross_entropy_with_logits {
+  template <class Scalar>
+  using target = Scalar;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  /// Every target lies in [0, 1].
+  template <class Scalar>
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
+    for (const Scalar target : targets) {
+      if (!(target >= 0 && target <= 1)) return false;
+    }
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
+                                       std::span<Scalar> dy) noexcept {
+    const auto count = static_cast<double>(y.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto logit = static_cast<double>(y[i]);
+      const auto target = static_cast<double>(targets[i]);
+      const double decay = std::exp(-std::fabs(logit));
+      sum += (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
+      dy[i] = static_cast<Scalar>(((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count);
+    }
+    return sum / count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y) - onehot(t)
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (const Scalar value : y) largest = value > largest ? value : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (Scalar& value : dy) value /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/losses/mean_squared_error.hpp - L = (1/n) sum_i (y_i - t_i)^2 over a sample's n outputs;  dL/dy_i = (2/n)(y_i - t_i)
+
+namespace pergrad::inline v0_1 {
+
+/// Regression; a target has as many values as the output. PyTorch: `nn.MSELoss(reduction="none")`, then the mean over a
+/// sample's outputs.
+struct mean_squared_error {
+  template <class Scalar>
+  using target = Scalar;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  template <class Scalar>
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> /*targets*/) noexcept {
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
+                                       std::span<Scalar> dy) noexcept {
+    const auto count = static_cast<double>(y.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
+      sum += difference * difference;
+      dy[i] = static_cast<Scalar>(2 * difference / count);
+    }
+    return sum / count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
+//
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + stability)
+
+// pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
+//
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user states,
+// never the size of the batch that was drawn, which is a private value.
+
+namespace pergrad::inline v0_1 {
+
+struct optimizer_access {
+  template <class Optimizer, class Network, class Scalar>
+  static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient, double scale) {
+    optimizer.apply(executor, network, gradient, scale);
+  }
+};
+
+/// Base of the optimizers: the private step.
+template <class Optimizer, class Network>
+class optimizer_steps {
+ public:
+  /// One update with gradient / divisor. Only a noised gradient fits.
+  void step(const host& executor, Network& network, const private_gradient<Network>& gradient, expected_batch_size divisor) {
+    optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
+  }
+  template <class Gradient>
+  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, expected_batch_size /*divisor*/) {
+    if constexpr (!std::is_same_v<Gradient, error::explained>) {
+      static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
+    }
+  }
+
+ protected:
+  optimizer_steps() = default;
+
+  /// Calls f(index) for every parameter, in chunks on all threads.
+  template <class Function>
+  static void for_each_parameter(const host& executor, Function&& f) {
+    constexpr std::size_t chunk = std::size_t{1} << 14U;
+    constexpr std::size_t count = Network::parameter_count;
+    executor.parallel((count + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
+      const std::size_t last = std::min(count, (task + 1) * chunk);
+      for (std::size_t i = task * chunk; i < last; ++i) f(i);
+    });
+  }
+};
+
+namespace unprotected {
+
+/// One update with scale * gradient, for ordinary training: no privacy.
+template <class Optimizer, class Network>
+void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient, double scale = 1) {
+  optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Adam's constants, with PyTorch's defaults.
+struct adam_options {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double stability = 1e-8;
+};
+
+/// `torch.optim.Adam` without weight decay.
+template <class Network>
+class adam : public optimizer_steps<adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
+  explicit adam(learning_rate rate, adam_options options = {})
+      : rate_{rate.value()}, options_{options}, first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
+    if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
+      throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+    }
+  }
+
+ private:
+  friend struct optimizer_access;
+  void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
+    ++steps_;
+    const auto count = static_cast<double>(steps_);
+    const auto beta1 = static_cast<scalar>(options_.beta1);
+    const auto beta2 = static_cast<scalar>(options_.beta2);
+    const auto rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count)));
+    const auto correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count)));
+    const auto stability = static_cast<scalar>(options_.stability);
+    const auto factor = static_cast<scalar>(scale);
+    scalar* parameters = network.parameters().data();
+    scalar* first = first_.data();
+    scalar* second = second_.data();
+    this->for_each_parameter(executor, [&](std::size_t i) {
+      const scalar value = factor * gradient[i];
+      first[i] = beta1 * first[i] + (1 - beta1) * value;
+      second[i] = beta2 * second[i] + (1 - beta2) * value * value;
+      parameters[i] -= rate * first[i] / (std::sqrt(second[i]) * correction + stability);
+    });
+  }
+
+  double rate_;
+  adam_options options_;
+  detail::aligned_buffer<scalar> first_;
+  detail::aligned_buffer<scalar> second_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+
+namespace pergrad::inline v0_1 {
+
+/// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
+template <class Network>
+class sgd : public optimizer_steps<sgd<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= momentum < 1.
+  explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
+    if (!(momentum >= 0 && momentum < 1)) {
+      throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
+    }
+    if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
+  }
+
+ private:
+  friend struct optimizer_access;
+  void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
+    scalar* parameters = network.parameters().data();
+    const scalar* values = gradient.data();
+    if (velocity_.size() == 0) {
+      const auto step = static_cast<scalar>(rate_ * scale);
+      this->for_each_parameter(executor, [&](std::size_t i) { parameters[i] -= step * values[i]; });
+      return;
+    }
+    scalar* velocity = velocity_.data();
+    const auto momentum = static_cast<scalar>(momentum_);
+    const auto rate = static_cast<scalar>(rate_);
+    const auto factor = static_cast<scalar>(scale);
+    this->for_each_parameter(executor, [&](std::size_t i) {
+      velocity[i] = momentum * velocity[i] + factor * values[i];
+      parameters[i] -= rate * velocity[i];
+    });
+  }
+
+  double rate_;
+  double momentum_;
+  detail::aligned_buffer<scalar> velocity_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
+//
+// A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
+// The decision depends on public numbers alone (events and counts), never on data, so stopping leaks nothing.
+
+#include <optional>
+
+// pergrad/privacy/rdp_accountant.hpp - a ledger of sampled Gaussian steps and the (epsilon, delta) that it proves.
+//
+// The ledger holds events with whole counts. For each event its RDP curve over a fixed grid of orders is computed once;
+// a query adds count * curve, takes the best order of the grid and refines it by golden section over real orders next
+// to it. Any order gives a valid bound, so neither the grid nor where the search stops can make a result too small.
+// Curves carry a margin of 1e-10 for rounding, a thousand times the error of the formulas in rdp.hpp.
+
+// pergrad/privacy/rdp.hpp - Renyi differential privacy of the Poisson-sampled Gaussian, and its way to (epsilon,
+// delta).
+//
+// Mironov, Talwar & Zhang 2019 (arXiv:1908.10530): with sampling probability q and noise multiplier s, one step has
+//     RDP(a) = ln A(a) / (a - 1),   A(a) = E[(1 + x)^a],   x = q expm1(w),   w = u/s - 1/(2 s^2),   u ~ N(0, 1)
+// for every real order a > 1, neighbours by adding or removing one record. Steps compose by addition at the same a.
+// Since E[x] = 0, A - 1 = E[(1 + x)^a - 1 - a x], whose integrand is never negative (convexity), so nothing cancels:
+// * real a: trapezoidal rule in u. The integrand is analytic in the strip |Im u| < pi s and decays like a Gaussian, so
+//   step h = min(1/16, s/2) has error of order exp(-2 pi min(pi s, 2 pi / h) / h), below double precision.
+// * whole a: A - 1 = sum_{k=2..a} binom(a, k) q^k (1 - q)^(a - k) expm1((k^2 - k) / (2 s^2)), all terms positive.
+// * where the trapezoid would need too many points (tiny s), ln A of a fractional order is bounded from above by the
+//   chord between its whole neighbours: ln A is convex in a (a cumulant generating function) and ln A(1) = 0.
+//
+// RDP to (epsilon, delta), Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, proposition 12), Balle et al. 2019
+// (arXiv:1905.09982, theorem 21):
+//     epsilon = r + log1p(-1/a) - ln(delta a) / (a - 1),    delta = exp((a - 1)(r - epsilon + log1p(-1/a))) / a
+// and, as a divergence of order a > 1 bounds Kullback-Leibler, delta <= sqrt(1 - exp(-r)) at epsilon = 0
+// (Bretagnolle & Huber 1979). Every order gives a valid bound, hence so does the minimum over any set of orders.
+
+// pergrad/privacy/sampling.hpp - Poisson sampling of records, and the accounting event that it and nothing else yields.
+//
+// Record r enters step s when its own 64-bit word of the stream (key, record_sampling, s) is below
+// floor(q 2^64). The threshold is rounded down and the accountant is told threshold / 2^64, which a double holds
+// exactly: q has 53 significant bits and rounding down only removes some. Draws are independent for each (step,
+// record); nothing is derived from a shuffled order, for which this accounting would be wrong (Chua et al. 2024,
+// arXiv:2403.17673).
+//
+// Records come in tiles of 128, a tile uses blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p (high) and
+// 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
+
+namespace pergrad::inline v0_1 {
+
+/// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
+/// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+struct sampled_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+
+  friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
+};
+
+/// Each record enters each batch with the same probability, independently of all others.
+class poisson_sampling {
+ public:
+  explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
+    if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
+  }
+
+  /// Probability that really is used, at most 2^-64 below the one asked for.
+  [[nodiscard]] pergrad::sampling_probability probability() const {
+    return pergrad::sampling_probability{everybody_ ? 1.0 : std::ldexp(static_cast<double>(threshold_), -64)};
+  }
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] sampled_gaussian_event event(pergrad::noise_multiplier noise) const {
+    return {probability().value(), noise.value()};
+  }
+
+  /// Calls visit(record) for every sampled record in [0, record_count), ascending. `visit` may return false to stop;
+  /// any other result is ignored. Throws std::out_of_range beyond 2^35 records.
+  template <class Visitor>
+  void for_each_record(const chacha_key& key, std::uint64_t step, std::uint64_t record_count, Visitor&& visit) const {
+    detail::require_blocks("poisson_sampling", 0, 16 * (record_count / tile + (record_count % tile != 0 ? 1 : 0)));
+    if (everybody_) {
+      for (std::uint64_t record = 0; record < record_count; ++record) {
+        if (!wants_more(visit, record)) return;
+      }
+      return;
+    }
+    if (threshold_ == 0) return;
+    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
+    std::uint32_t chosen[tile];
+    for (std::uint64_t first = 0; first < record_count; first += tile) {
+      choose_tile<detail::native_lanes>(key, nonce, first / tile, chosen);
+      const std::uint64_t count = std::min(tile, record_count - first);
+      for (std::uint64_t i = 0; i < count; ++i) {
+        if (chosen[i] != 0 && !wants_more(visit, first + i)) return;
+      }
+    }
+  }
+
+  /// Writes the sampled records, ascending, to the front of `records` and returns how many there are. Throws
+  /// std::length_error when they do not fit: dropping some would falsify the accounting.
+  [[nodiscard]] std::size_t sample(const chacha_key& key, std::uint64_t step, std::uint32_t record_count,
+                                   std::span<std::uint32_t> records) const {
+    std::size_t count = 0;
+    for_each_record(key, step, record_count, [&](std::uint64_t record) {
+      if (count == records.size()) {
+        throw std::length_error("pergrad: poisson_sampling: more than " + std::to_string(records.size()) +
+                                " records were sampled and all must be used");
+      }
+      records[count++] = static_cast<std::uint32_t>(record);
+    });
+    return count;
+  }
+
+ private:
+  static constexpr std::uint64_t tile = 128;
+
+  template <class Visitor>
+  [[gnu::always_inline]] static bool wants_more(Visitor& visit, std::uint64_t record) {
+    if constexpr (std::is_same_v<std::invoke_result_t<Visitor&, std::uint64_t>, bool>) {
+      return visit(record);
+    } else {
+      visit(record);
+      return true;
+    }
+  }
+
+  /// chosen[i] becomes non-zero when record 128 tile + i is sampled.
+  template <int Lanes>
+  void choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                   std::uint32_t (&chosen)[tile]) const noexcept {
+    using u32 = typename detail::lanes<Lanes>::u32;
+    const auto threshold_high = static_cast<std::uint32_t>(threshold_ >> 32U);
+    const auto threshold_low = static_cast<std::uint32_t>(threshold_ & 0xffff'ffffU);
+    for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+      u32 words[16];
+      detail::chacha_lanes<Lanes>(
+          key, nonce, detail::lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column), words);
+      for (std::size_t row = 0; row < 8; ++row) {
+        const auto below =
+            (words[row] < threshold_high) | ((words[row] == threshold_high) & (words[8 + row] < threshold_low));
+        std::memcpy(chosen + 16 * row + column, &below, sizeof below);
+      }
+    }
+  }
+
+  std::uint64_t threshold_ = 0;
+  bool everybody_ = false;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// ln sum_i exp(x_i), term by term.
+class log_sum {
+ public:
+  void add(double x) noexcept {
+    if (x <= largest_) {
+      scaled_ += std::exp(x - largest_);
+    } else {
+      scaled_ = scaled_ * std::exp(largest_ - x) + 1.0;
+      largest_ = x;
+    }
+  }
+  [[nodiscard]] double value() const noexcept { return scaled_ > 0 ? largest_ + std::log(scaled_) : -infinity; }
+
+ private:
+  double largest_ = -std::numeric_limits<double>::max();
+  double scaled_ = 0;
+};
+
+/// ln(1 + exp(y)) for any y.
+[[nodiscard]] inline double log1p_exp(double y) noexcept { return y > 40 ? y + std::exp(-y) : std::log1p(std::exp(y)); }
+
+/// ln(exp(y) - 1) for y > 0.
+[[nodiscard]] inline double log_expm1(double y) noexcept {
+  return y > 1 ? y + std::log1p(-std::exp(-y)) : std::log(std::expm1(y));
+}
+
+/// ln A(order) for a whole order >= 1; 0 < q < 1, s > 0.
+[[nodiscard]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
+  const double log_q = std::log(q);
+  const double log_rest = std::log1p(-q);
+  const auto a = static_cast<double>(order);
+  double log_binomial = 0;  // ln binom(order, k), summed with compensation
+  double lost = 0;
+  log_sum sum;
+  for (std::uint64_t whole = 1; whole <= order; ++whole) {
+    const auto k = static_cast<double>(whole);
+    const double term = std::log((a - k + 1) / k) - lost;
+    const double next = log_binomial + term;
+    lost = (next - log_binomial) - term;
+    log_binomial = next;
+    if (whole >= 2) sum.add(log_binomial + k * log_q + (a - k) * log_rest + log_expm1(k * (k - 1) / (2 * s * s)));
+  }
+  return log1p_exp(sum.value());
+}
+
+/// ln A(a) by the trapezoidal rule for real a > 1; 0 < q < 1, s > 0.
+[[nodiscard]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
+  const double log_q = std::log(q);
+  const double log_rest = std::log1p(-q);
+  const double log_a = std::log(a);
+  const double step = std::min(1.0 / 16, s / 2);
+  const double reach = std::max(a, 2.0);
+  double binomials[14];
+  binomials[0] = 1;
+  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
+
+  double plain = 0;  // sum of exp(-u^2/2) g(x) where g needs no logarithm
+  log_sum large;
+  const auto points = static_cast<std::int64_t>(std::ceil((39 + a / s) / step));
+  for (auto at = static_cast<std::int64_t>(-std::ceil(39 / step)); at <= points; ++at) {
+    const double u = static_cast<double>(at) * step;
+    const double w = u / s - 1 / (2 * s * s);
+    const double x = w < 700 ? q * std::expm1(w) : std::exp(log_q + w);
+    if (std::abs(x) * reach < 1e-2) {
+      double series = 0;
+      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
+      plain += std::exp(-u * u / 2) * series * x * x;
+      continue;
+    }
+    const double log_ratio = w < 30 ? std::log1p(x) : log_rest + log1p_exp(log_q + w - log_rest);  // ln(1 + x)
+    const double y = a * log_ratio;
+    if (y < 30) {
+      plain += std::exp(-u * u / 2) * (std::expm1(y) - a * x);
+      continue;
+    }
+    // (1 + x)^a - (1 + a x) with 1 + a x = a (1 + x) - (a - 1), relative to (1 + x)^a
+    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
+    large.add(y + std::log1p(-subtracted) - u * u / 2);
+  }
+  if (plain > 0) large.add(std::log(plain));
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
+}
+
+inline constexpr double most_trapezoid_points = 200'000;
+
+/// ln A(a), or a bound from above where the trapezoid would be too long; 0 < q < 1, s > 0.
+[[nodiscard]] inline double sampled_gaussian_log_moment(double q, double s, double a) {
+  const double below = std::floor(a);
+  if (below == a && a <= 1e6) return sampled_gaussian_log_moment_whole(q, s, static_cast<std::uint64_t>(a));
+  if ((78 + a / s) / std::min(1.0 / 16, s / 2) <= most_trapezoid_points) {
+    return sampled_gaussian_log_moment_real(q, s, a);
+  }
+  if (a > 1e6) return infinity;
+  const auto whole = static_cast<std::uint64_t>(below);
+  const double lower = sampled_gaussian_log_moment_whole(q, s, whole);
+  const double upper = sampled_gaussian_log_moment_whole(q, s, whole + 1);
+  return lower + (a - below) * (upper - lower);
+}
+
+inline void require_event(const sampled_gaussian_event& event) {
+  if (!sampling_probability::holds(event.sampling_probability)) {
+    throw_bad_number("sampling_probability of an event", sampling_probability::need, event.sampling_probability);
+  }
+  if (!noise_multiplier::holds(event.noise_multiplier)) {
+    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, event.noise_multiplier);
+  }
+}
+
+}  // namespace detail
+
+/// RDP of one step at a real order > 1. Infinity without noise, 0 without sampling. Relative error about 1e-13; for
+/// noise multipliers so small (below about 0.03) that the quadrature would be long, an upper bound between whole
+/// orders. Throws std::invalid_argument on an order that is not above 1 and on an event that is none.
+[[nodiscard]] inline double renyi_divergence(const sampled_gaussian_event& event, double order) {
+  detail::require_event(event);
+  if (!(order > 1 && order < detail::infinity)) detail::throw_bad_number("Renyi order", "finite and above 1", order);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  if (q == 0) return 0;
+  if (2 * s * s == 0) return detail::infinity;
+  if (q == 1) return order / (2 * s * s);
+  const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
+  if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
+    throw std::runtime_error("pergrad: renyi_divergence: no result at order " + std::to_string(order));
+  }
+  return log_moment / (order - 1);
+}
+
+/// Smallest epsilon that (order, rdp) proves for `at`, never negative.
+[[nodiscard]] inline double epsilon_from_rdp(double order, double rdp, pergrad::delta at) {
+  if (!(rdp >= 0) || !(order > 1)) {
+    detail::throw_bad_number("RDP", "not negative at an order above 1", rdp >= 0 ? order : rdp);
+  }
+  const double d = at.value();
+  if (d * d + std::expm1(-rdp) >= 0) return 0;
+  return std::max(0.0, rdp + std::log1p(-1 / order) - std::log(d * order) / (order - 1));
+}
+
+/// Smallest delta that (order, rdp) proves for `at`, at most 1.
+[[nodiscard]] inline double delta_from_rdp(double order, double rdp, pergrad::epsilon at) {
+  if (!(rdp >= 0) || !(order > 1)) {
+    detail::throw_bad_number("RDP", "not negative at an order above 1", rdp >= 0 ? order : rdp);
+  }
+  if (rdp == 0 || at.value() == detail::infinity) return 0;
+  const double kullback_leibler = std::sqrt(-std::expm1(-rdp));
+  const double converted = std::exp((order - 1) * (rdp - at.value() + std::log1p(-1 / order)) - std::log(order));
+  return std::min({1.0, kullback_leibler, converted});
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Accountant by Renyi differential privacy, for neighbours by adding or removing one record.
+class rdp_accountant {
+ public:
+  /// So many steps of one kind.
+  struct entry {
+    sampled_gaussian_event event;
+    std::uint64_t count;
+  };
+
+  /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
+  /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
+  void prepare(const sampled_gaussian_event& event) { static_cast<void>(place_of(event)); }
+
+  /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits.
+  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
+    if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
+      throw std::overflow_error("pergrad: rdp_accountant: the number of steps exceeds 64 bits");
+    }
+    ledger_[place_of(event)].count += count;
+    steps_ += count;
+  }
+
+  /// Number of steps entered.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+
+  /// What was entered, one entry for each kind of event (prepared ones may have count 0).
+  [[nodiscard]] std::span<const entry> ledger() const noexcept { return ledger_; }
+
+  /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
+  }
+
+  /// Smallest delta that this accountant can prove for `at`.
+  [[nodiscard]] double delta_for(pergrad::epsilon at) const {
+    return best([&](double order, double rdp) { return delta_from_rdp(order, rdp, at); }, total_curve(), nullptr);
+  }
+
+  /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
+  [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
+                                     pergrad::delta at) const {
+    const entry more{event, count};
+    curve total = total_curve();
+    add_to(total, more);
+    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total, &more);
+  }
+
+  /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
+  /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
+  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
+                                  std::uint64_t count = 1) const {
+    return order_within(budget, {event, count}) == 0;
+  }
+
+  /// Enters `count` steps unless they would cost more than the budget; returns whether it did. Remembers the order that
+  /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
+  [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
+                                   std::uint64_t count = 1) {
+    prepare(event);
+    const double order = order_within(budget, {event, count});
+    if (order == 0) return false;
+    record(event, count);
+    if (order != remembered_ && !std::binary_search(orders().begin(), orders().end(), order)) {
+      remembered_ = order;
+      for (std::size_t place = 0; place < ledger_.size(); ++place) {
+        curves_[place][order_count] = renyi_divergence(ledger_[place].event, order) * margin;
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t order_count = 128;
+  static constexpr std::size_t most_refined_events = 32;  // a ledger of more kinds answers from the grid alone
+  static constexpr double margin = 1 + 1e-10;
+  using grid = std::array<double, order_count>;
+  using curve = std::array<double, order_count + 1>;  // RDP on the grid, then at the remembered order (else 0)
+
+  /// Orders with order - 1 in geometric progression from 0.01 to 4000; whole from 11 on, where that is fine enough and
+  /// the closed form is fast.
+  [[nodiscard]] static const grid& orders() {
+    static const grid all = [] {
+      grid made{};
+      for (std::size_t i = 0; i < order_count; ++i) {
+        const double order =
+            1 + 0.01 * std::exp(std::log(4e5) * static_cast<double>(i) / static_cast<double>(order_count - 1));
+        made[i] = order < 11 ? order : std::round(order);
+      }
+      return made;
+    }();
+    return all;
+  }
+
+  [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
+    curve made{};
+    for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
+    if (remembered_ != 0) made[order_count] = renyi_divergence(event, remembered_) * margin;
+    return made;
+  }
+
+  [[nodiscard]] std::size_t find(const sampled_gaussian_event& event) const noexcept {
+    std::size_t place = 0;
+    while (place < ledger_.size() && ledger_[place].event != event) ++place;
+    return place;
+  }
+
+  std::size_t place_of(const sampled_gaussian_event& event) {
+    const std::size_t place = find(event);
+    if (place == ledger_.size()) {
+      const curve made = curve_of(event);
+      curves_.reserve(curves_.size() + 1);
+      ledger_.push_back({event, 0});
+      curves_.push_back(made);
+    }
+    return place;
+  }
+
+  void add_to(curve& total, const entry& more) const {
+    if (more.count == 0) return;  // 0 * infinity would not be a number
+    const std::size_t place = find(more.event);
+    const curve made = place < ledger_.size() ? curves_[place] : curve_of(more.event);
+    for (std::size_t i = 0; i <= order_count; ++i) total[i] += static_cast<double>(more.count) * made[i];
+  }
+
+  [[nodiscard]] curve total_curve() const {
+    curve total{};
+    for (std::size_t place = 0; place < ledger_.size(); ++place) {
+      if (ledger_[place].count == 0) continue;
+      const auto count = static_cast<double>(ledger_[place].count);
+      for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * curves_[place][i];
+    }
+    return total;
+  }
+
+  /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
+  [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
+    curve total = total_curve();
+    add_to(total, more);
+    const auto keeps = [&](double order, double rdp) {
+      return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
+    };
+    if (remembered_ != 0 && keeps(remembered_, total[order_count])) return remembered_;
+    for (std::size_t i = 0; i < order_count; ++i) {
+      if (keeps(orders()[i], total[i])) return orders()[i];
+    }
+    double order = 0;
+    const auto value = [&](double at, double rdp) { return epsilon_from_rdp(at, rdp, budget.delta); };
+    return best(value, total, &more, &order) <= budget.max_epsilon.value() ? order : 0;
+  }
+
+  /// Total RDP at any order, of the ledger and `more` (which may be null).
+  [[nodiscard]] double total_at(double order, const entry* more) const {
+    double total = 0;
+    for (const entry& each : ledger_) {
+      if (each.count != 0) total += static_cast<double>(each.count) * renyi_divergence(each.event, order) * margin;
+    }
+    if (more != nullptr && more->count != 0) {
+      total += static_cast<double>(more->count) * renyi_divergence(more->event, order) * margin;
+    }
+    return total;
+  }
+
+  /// Smallest value(order, RDP at order) over the grid, then over real orders around the best one.
+  template <class Value>
+  [[nodiscard]] double best(const Value& value, const curve& total, const entry* more,
+                            double* best_order = nullptr) const {
+    double least = detail::infinity;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < order_count; ++i) {
+      const double here = value(orders()[i], total[i]);
+      if (here < least) {
+        least = here;
+        at = i;
+      }
+    }
+    if (best_order != nullptr) *best_order = orders()[at];
+    if (remembered_ != 0) {
+      const double here = value(remembered_, total[order_count]);
+      if (here < least) {
+        least = here;
+        if (best_order != nullptr) *best_order = remembered_;
+      }
+    }
+    if (!(least > 0 && least < detail::infinity) || ledger_.size() > most_refined_events) return least;
+    const auto probe = [&](double log_excess) {
+      const double order = 1 + std::exp(log_excess);
+      const double here = value(order, total_at(order, more));
+      if (here < least) {
+        least = here;
+        if (best_order != nullptr) *best_order = order;
+      }
+      return here;
+    };
+    constexpr double golden = 0.61803398874989484820;
+    double low = std::log(orders()[at == 0 ? 0 : at - 1] - 1);
+    double high = std::log(orders()[std::min(at + 1, order_count - 1)] - 1);
+    double left = high - golden * (high - low);
+    double right = low + golden * (high - low);
+    double at_left = probe(left);
+    double at_right = probe(right);
+    while (high - low > 2e-5) {  // the minimum is quadratic: the value is then right to about 1e-10
+      if (at_left <= at_right) {
+        high = right;
+        right = left;
+        at_right = at_left;
+        left = high - golden * (high - low);
+        at_left = probe(left);
+      } else {
+        low = left;
+        left = right;
+        at_left = at_right;
+        right = low + golden * (high - low);
+        at_right = probe(right);
+      }
+    }
+    return least;
+  }
+
+  std::vector<entry> ledger_;
+  std::vector<curve> curves_;
+  std::uint64_t steps_ = 0;
+  double remembered_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Thrown instead of taking a step that would exceed the budget.
+class budget_exhausted : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// An accountant with an optional budget.
+class privacy_accountant {
+ public:
+  privacy_accountant() = default;
+  explicit privacy_accountant(std::optional<privacy_budget> budget) : budget_{budget} {}
+
+  /// Makes later calls with this event cheap and free of allocation.
+  void prepare(const sampled_gaussian_event& event) { accountant_.prepare(event); }
+
+  /// Whether one more step of this kind keeps to the budget; always true without one.
+  [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
+    return !budget_ || !accountant_.would_exceed(*budget_, event);
+  }
+
+  /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget.
+  void spend(const sampled_gaussian_event& event) {
+    if (!budget_) {
+      accountant_.record(event);
+    } else if (!accountant_.record_within(*budget_, event)) {
+      refuse();
+    }
+  }
+
+  [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
+  [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] double epsilon(pergrad::delta at) const { return accountant_.epsilon(at); }
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+
+ private:
+  [[noreturn]] void refuse() const {
+    char text[160];
+    std::snprintf(
+        text, sizeof text, "pergrad: privacy budget exhausted: step %llu would exceed epsilon %.6g at delta %.6g",
+        static_cast<unsigned long long>(accountant_.steps() + 1), budget_->max_epsilon.value(), budget_->delta.value());
+    throw budget_exhausted{text};
+  }
+
+  std::optional<privacy_budget> budget_;
+  rdp_accountant accountant_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/calibrate.hpp - the noise, or the number of steps, that keeps to a target (epsilon, delta).
+//
+// Epsilon falls with the noise multiplier and rises with the number of steps. Bisection keeps a bracket whose safe end
+// was evaluated by the very accountant that will guard the run, and returns that end: never a value that overshoots.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[nodiscard]] inline double epsilon_of_run(const sampled_gaussian_event& event, std::uint64_t steps,
+                                           pergrad::delta at) {
+  rdp_accountant accountant;
+  accountant.record(event, steps);
+  return accountant.epsilon(at);
+}
+
+}  // namespace detail
+
+/// Smallest noise multiplier (to 1e-8, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
+/// (target, at) according to rdp_accountant; 0 when nothing is ever released (no steps or no sampling) or target is
+/// infinite. Throws std::invalid_argument when no noise multiplier up to 2^30 is enough.
+[[nodiscard]] inline noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q,
+                                                      std::uint64_t steps) {
+  if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  // ln(epsilon / target): not positive exactly when s is safe.
+  const auto excess = [&](double s) {
+    const double spent = detail::epsilon_of_run({q.value(), s}, steps, at);
+    if (spent <= target.value()) return spent > 0 ? std::log(spent / target.value()) : -1.0;
+    return target.value() > 0 ? std::log(spent / target.value()) : 1.0;
+  };
+  constexpr double most = 1 << 30;
+  constexpr double least = 1.0 / (1 << 10);
+  constexpr double tolerance = 1e-8;
+  double high = 1;
+  double at_high = excess(high);
+  while (!(at_high <= 0)) {
+    high *= 2;
+    if (high > most) {
+      char text[128];
+      std::snprintf(text, sizeof text,
+                    "pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon %.6g in %llu steps",
+                    target.value(), static_cast<unsigned long long>(steps));
+      throw std::invalid_argument(text);
+    }
+    at_high = excess(high);
+  }
+  double low = high / 2;
+  double at_low = excess(low);
+  while (at_low <= 0) {
+    high = low;
+    at_high = at_low;
+    if (high <= least) return noise_multiplier{high};
+    low /= 2;
+    at_low = excess(low);
+  }
+  // Regula falsi with the Illinois weights; half a tolerance away from either end, so that the bracket always closes.
+  double weight_low = at_low;
+  double weight_high = at_high;
+  bool high_moved = false;
+  bool low_moved = false;
+  while (high - low > tolerance * high) {
+    const double share = weight_low < detail::infinity ? weight_low / (weight_low - weight_high) : 0.5;
+    const double inset = tolerance * high / 2;
+    const double middle = std::clamp(low + share * (high - low), low + inset, high - inset);
+    const double at_middle = excess(middle);
+    if (at_middle <= 0) {
+      high = middle;
+      weight_high = at_middle;
+      if (high_moved) weight_low /= 2;
+    } else {
+      low = middle;
+      weight_low = at_middle;
+      if (low_moved) weight_high /= 2;
+    }
+    high_moved = at_middle <= 0;
+    low_moved = !high_moved;
+  }
+  return noise_multiplier{high};
+}
+
+/// Largest number of steps that stays within (target, at) according to rdp_accountant; 0 when one step is too much.
+/// Throws std::invalid_argument when 2^62 steps do not exhaust the target (no sampling, infinite target).
+[[nodiscard]] inline std::uint64_t max_steps(epsilon target, delta at, sampling_probability q, noise_multiplier noise) {
+  const sampled_gaussian_event event{q.value(), noise.value()};
+  rdp_accountant accountant;
+  accountant.prepare(event);
+  const privacy_budget budget{target, at};
+  const auto keeps = [&](std::uint64_t steps) { return !accountant.would_exceed(budget, event, steps); };
+  if (!keeps(1)) return 0;
+  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
+  std::uint64_t safe = 1;
+  while (keeps(2 * safe)) {
+    safe *= 2;
+    if (safe >= most) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  std::uint64_t unsafe = 2 * safe;
+  while (unsafe - safe > 1) {
+    const std::uint64_t middle = safe + (unsafe - safe) / 2;
+    (keeps(middle) ? safe : unsafe) = middle;
+  }
+  return safe;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
+//
+// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are never
+// written: who has them can subtract the noise.
+
+#include <fstream>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Scalar>
+[[nodiscard]] std::string npy_header(std::size_t count) {
+  std::string dictionary = std::string{"{'descr': '"} + (sizeof(Scalar) == 4 ? "<f4" : "<f8") +
+                           "', 'fortran_order': False, 'shape': (" + std::to_string(count) + ",), }";
+  constexpr std::size_t preamble = 10;
+  dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
+  dictionary += '\n';
+  const auto size = static_cast<std::uint16_t>(dictionary.size());
+  std::string header{"\x93NUMPY\x01\x00", 8};
+  header += static_cast<char>(size & 0xFFU);
+  header += static_cast<char>(size >> 8U);
+  return header + dictionary;
+}
+
+}  // namespace detail
+
+/// Writes all parameters. The file appears whole or not at all. Throws std::runtime_error naming the file.
+template <class Network>
+void save_parameters(const Network& network, const std::string& path) {
+  using scalar = typename Network::scalar;
+  const std::string unfinished = path + ".unfinished";
+  {
+    std::ofstream file{unfinished, std::ios::binary};
+    const std::string header = detail::npy_header<scalar>(Network::parameter_count);
+    file.write(header.data(), static_cast<std::streamsize>(header.size()));
+    const std::span<const scalar> values = network.parameters();
+    std::vector<char> bytes(values.size_bytes());
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file.flush();
+    if (!file) {
+      static_cast<void>(std::remove(unfinished.c_str()));
+      throw std::runtime_error("pergrad: " + path + ": cannot be written");
+    }
+  }
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    static_cast<void>(std::remove(unfinished.c_str()));
+    throw std::runtime_error("pergrad: " + path + ": cannot be put in place");
+  }
+}
+
+/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and where.
+template <class Network>
+void load_parameters(Network& network, const std::string& path) {
+  using scalar = typename Network::scalar;
+  std::ifstream file{path, std::ios::binary};
+  if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
+  const std::vector<char> bytes{std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
+  if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
+    throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
+  }
+  const auto byte = [&](std::size_t i) { return static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])); };
+  const std::size_t start = 10 + byte(8) + 256 * byte(9);
+  const std::string dictionary{bytes.data() + 10, std::min(bytes.size(), start) - 10};
+  const std::string type = sizeof(scalar) == 4 ? "'<f4'" : "'<f8'";
+  const std::string extent = "(" + std::to_string(Network::parameter_count) + ",)";
+  if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
+      dictionary.find("'fortran_order': False") == std::string::npos) {
+    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent + ", found " +
+                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+  }
+  const std::span<scalar> values = network.parameters();
+  if (bytes.size() - std::min(bytes.size(), start) != values.size_bytes()) {
+    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) + " bytes of values at byte " +
+                             std::to_string(start) + ", found " + std::to_string(bytes.size() - std::min(bytes.size(), start)));
+  }
+  std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+/// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
+/// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
+template <class Network>
+[[nodiscard]] classifier_result evaluate_classifier(const host& executor, const Network& network,
+                                                    const dataset<typename Network::scalar, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  constexpr std::size_t classes = Network::output_shape.size();
+  constexpr std::size_t chunk = 1024;
+  tape<Network> tape{executor, max_batch{chunk}};
+  std::vector<std::uint32_t> ids;
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    const std::size_t count = std::min(chunk, records.size() - first);
+    ids.resize(count);
+    for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::uint32_t>(first + i);
+    logits.resize(count * classes);
+    chunk_losses.resize(count);
+    const batch<Network, cross_entropy> samples{records, ids};
+    const auto gradients = per_sample_gradients(network, cross_entropy{}, samples, tape);
+    unprotected::evaluate_into(executor, assign(logits, outputs(gradients)), assign(chunk_losses, losses(gradients)));
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+      const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+      right += largest == records.targets(first + i)[0] ? 1U : 0U;
+      loss += chunk_losses[i];
+    }
+  }
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot part
+//
+// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with probability
+// q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty batch; divide by the
+// public constant; update. The ledger counts the event that this very sampler yields.
+
+#include <variant>
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic };
+
+/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
+struct dp_sgd_options {
+  std::optional<l2_clip_norm> clip;               ///< C, the most that one record can add to a sum
+  std::optional<noise_multiplier> noise;          ///< sigma; the noise's standard deviation is sigma C
+  std::optional<poisson_sampling> sampling;       ///< how records enter a batch, and what that costs
+  std::optional<expected_batch_size> divisor;     ///< a public constant, never the drawn size
+  std::optional<pergrad::learning_rate> learning_rate;
+  clipping_kind clipping = clipping_kind::flat;
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  double momentum = 0;                            ///< of sgd
+  adam_options adam{};                            ///< of adam
+  pergrad::max_batch max_batch{256};              ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<privacy_budget> budget;           ///< steps beyond it are refused
+  bool private_metrics = false;                   ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Private values of one step: for debugging, never for release.
+struct step_metrics {
+  std::size_t batch_size = 0;
+  double mean_loss = 0;         ///< over the batch; NaN if it was empty
+  double mean_norm = 0;         ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;      ///< samples whose norm is above C
+  std::size_t non_finite = 0;   ///< samples that were left out
+};
+
+template <class Network, class Loss, random_generator Generator>
+class dp_sgd;
+namespace unprotected {
+template <class Network, class Loss, class Generator>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
+}  // namespace unprotected
+
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates nothing.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator>
+class dp_sgd {
+ public:
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+
+  /// Throws std::invalid_argument naming an option that is missing or out of range.
+  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options, Generator generator = Generator{})
+      : executor_{&executor}, network_{&network}, loss_{loss}, options_{checked(options)}, generator_{std::move(generator)},
+        tape_{executor, options.max_batch}, total_{executor}, update_{executor}, optimizer_{make_optimizer(options)},
+        accountant_{options.budget}, event_{options.sampling->event(*options.noise)} {
+    records_.reserve(options.max_batch.count);
+    if (options.private_metrics) {
+      losses_.resize(options.max_batch.count);
+      norms_.resize(options.max_batch.count);
+    }
+    accountant_.prepare(event_);
+  }
+
+  /// Would one more step keep to the budget? Always true without one.
+  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
+
+  /// One logical step on the whole data set. Throws budget_exhausted, with nothing changed, if it would exceed the budget;
+  /// std::invalid_argument for records that do not fit the network.
+  void step(const dataset<scalar, target>& records) {
+    if (records.size() > std::numeric_limits<std::uint32_t>::max()) {
+      throw std::invalid_argument("pergrad: dp_sgd: more than 2^32 - 1 records");
+    }
+    accountant_.spend(event_);
+    metrics_ = {};
+    total_.clear(sensitivity());
+    records_.clear();
+    const std::uint64_t sampling_step = generator_.next_step();
+    options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
+      records_.push_back(static_cast<std::uint32_t>(record));
+      if (records_.size() == options_.max_batch.count) add_chunk(records);
+    });
+    add_chunk(records);
+    if (metrics_.batch_size > 0) metrics_.mean_loss /= static_cast<double>(metrics_.batch_size);
+    evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
+    std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
+  }
+
+  /// Steps taken, each with its noise.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
+  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
+  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  /// The noised gradient of the last step, before division: released.
+  [[nodiscard]] const private_gradient<Network>& last_update() const noexcept { return update_; }
+
+ private:
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator>(const dp_sgd& trainer);
+
+  [[nodiscard]] static const dp_sgd_options& checked(const dp_sgd_options& options) {
+    const auto require = [](bool given, const char* name) {
+      if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
+    };
+    require(options.clip.has_value(), "clip");
+    require(options.noise.has_value(), "noise");
+    require(options.sampling.has_value(), "sampling");
+    require(options.divisor.has_value(), "divisor");
+    require(options.learning_rate.has_value(), "learning_rate");
+    if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
+    return options;
+  }
+  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+    return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+
+  template <class Function>
+  auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
+    switch (options_.clipping) {
+      case clipping_kind::per_layer:
+        return f(sum(clip_per_layer(gradients, *options_.clip)));
+      case clipping_kind::automatic:
+        return f(sum(normalise(gradients, *options_.clip)));
+      default:
+        return f(sum(clip(gradients, *options_.clip)));
+    }
+  }
+  [[nodiscard]] double sensitivity() {
+    const std::vector<std::uint32_t> nobody;
+    const dataset<scalar, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const batch<Network, Loss> empty{no_records, nobody};
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), [](const auto& sum) { return sum.sensitivity(); });
+  }
+
+  void add_chunk(const dataset<scalar, target>& records) {
+    if (records_.empty()) return;
+    const batch<Network, Loss> chunk{records, records_};
+    with_clipped(per_sample_gradients(*network_, loss_, chunk, tape_), [&](const auto& sum) {
+      if (!options_.private_metrics) {
+        evaluate_into(*executor_, accumulate(total_, sum));
+        return;
+      }
+      const auto gradients = sum.leaf();
+      const std::span<double> chunk_losses{losses_.data(), chunk.size()};
+      const std::span<double> chunk_norms{norms_.data(), chunk.size()};
+      unprotected::evaluate_into(*executor_, accumulate(total_, sum), assign(chunk_losses, losses(gradients)),
+                                 assign(chunk_norms, l2_norms(gradients)));
+      note(chunk_losses, chunk_norms);
+    });
+    records_.clear();
+  }
+  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
+    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
+      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += chunk_losses[i];
+      if (!std::isfinite(chunk_norms[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (chunk_norms[i] > options_.clip->value()) ++metrics_.clipped;
+    }
+  }
+
+  const host* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  dp_sgd_options options_;
+  Generator generator_;
+  tape<Network> tape_;
+  bounded_total<Network> total_;
+  private_gradient<Network> update_;
+  any_optimizer optimizer_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  std::vector<std::uint32_t> records_;
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+template <class Network, class Loss>
+dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
+template <class Network, class Loss, random_generator Generator>
+dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+
+namespace unprotected {
+
+/// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
+template <class Network, class Loss, class Generator>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer) {
+  return trainer.metrics_;
+}
+
+}  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/version.hpp - the version of the library; the build reads it from here and from nowhere else.
 
 #define PERGRAD_VERSION_MAJOR 0
 #define PERGRAD_VERSION_MINOR 1

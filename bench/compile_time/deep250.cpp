@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <pergrad.hpp>
+#include "training_step.hpp"
 
 namespace pg = pergrad;
 
@@ -19,9 +19,6 @@ struct deep<std::index_sequence<Indices...>> {
   using type = pg::network<pg::shape{16}, layer_at<Indices>...>;
 };
 using net = deep<std::make_index_sequence<250>>::type;
+static_assert(net::structure::size == 250);
 
-int main() {
-  pg::host exec;
-  net model{exec, pg::kaiming_uniform{1}};
-  net::tape tape{exec, pg::max_batch{16}};
-}
+int main() { return compile_time::take_a_step<net>(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench/compile_time/task_a.cpp - what a program with one real network costs to compile: the 26,010-parameter CNN.
-#include <pergrad.hpp>
+#include "training_step.hpp"
 
 namespace pg = pergrad;
 
@@ -11,8 +11,4 @@ using net =
                 pg::flatten, pg::linear<32>, pg::relu, pg::linear<10>>;
 static_assert(net::parameter_count == 26'010);
 
-int main() {
-  pg::host exec;
-  net model{exec, pg::kaiming_uniform{1}};
-  net::tape tape{exec, pg::max_batch{16}};
-}
+int main() { return compile_time::take_a_step<net>(); }

@@ -27,7 +27,7 @@ namespace detail {
 template <class Type>
 concept gradient_expression = requires(const Type& expression) {
   typename Type::value_type;
-  expression.leaf();
+  expression.value_count(expression.leaf());
 };
 template <class Type>
 concept evaluable = gradient_expression<Type> || per_sample_scalar<Type>;
