@@ -36,7 +36,7 @@ def compile_once(command):
         if process.returncode != 0:
             output.seek(0)
             text = output.read().decode(errors="replace").splitlines()
-            print("\n".join(text[:30]), file=sys.stderr)
+            print("\n".join(line[:300] for line in text[:20]), file=sys.stderr)
             return None
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 

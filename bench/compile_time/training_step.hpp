@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <pergrad.hpp>
 #include <vector>
 
@@ -16,7 +17,7 @@ int take_a_step() {
   namespace pg = pergrad;
   constexpr std::size_t batch_size = 16;
   const std::vector<float> inputs(batch_size * Network::input_shape.size());
-  const std::vector<std::uint32_t> targets(batch_size);
+  const std::vector<std::int32_t> targets(batch_size);
 
   pg::host exec;
   Network net{exec, pg::kaiming_uniform{1}};

@@ -5,6 +5,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/data/idx.hpp>
+#include <pergrad/describe.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/program.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/tape.hpp>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace pergrad::inline v0_1 {
+
+/// One entry of a network's unfolded list.
+struct description {
+  std::string layer;
+  shape in;
+  shape out;
+  std::size_t parameters = 0;
+  std::size_t tape_bytes = 0;                     ///< a sample's values and gradients that this entry adds to the tape
+  norm_method method = norm_method::elementwise;  ///< of its outer-product block; `elementwise` if it has none
+  std::size_t positions = 0;                      ///< T of that block, 0 without one
+  double modelled_cost = 0;                       ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
+};
+
+namespace detail {
+
+/// A type's name as the compiler writes it, without this library's namespaces.
+template <class Type>
+[[nodiscard]] std::string type_name() {
+#if defined(__clang__) || defined(__GNUC__)
+  std::string_view name = __PRETTY_FUNCTION__;
+  const std::size_t begin = name.find("Type = ") + 7;
+  name = name.substr(begin, name.find_first_of(";]", begin) - begin);
+#else
+  std::string_view name = "layer";
+#endif
+  std::string result{name};
+  for (const std::string_view noise : {"pergrad::v0_1::", "pergrad::", "v0_1::", "detail::"}) {
+    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise)) result.erase(at, noise.size());
+  }
+  for (std::size_t at = result.find(" >"); at != std::string::npos; at = result.find(" >")) result.erase(at, 1);
+  return result;
+}
+
+[[nodiscard]] inline std::string to_text(shape of) {
+  std::string text = "{";
+  for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
+  return text + "}";
+}
+
+}  // namespace detail
+
+/// The rows of `describe`, in the order of the unfolded list: entry i is what `with_method<Method, i>` and
+/// `layer_parameters(i)` speak of.
+template <class Network>
+[[nodiscard]] auto describe_rows() {
+  using program = on_host::program<Network>;
+  using structure = typename Network::structure;
+  constexpr const auto& table = program::table;
+  constexpr std::size_t bytes = sizeof(typename Network::scalar);
+  std::array<description, structure::size> rows;
+  detail::for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    description& row = rows[i];
+    row.layer = detail::type_name<typename structure::template layer_at<i>>();
+    row.in = structure::shapes[structure::inputs[i]];
+    row.out = structure::shapes[i + 1];
+    row.parameters = structure::parameter_counts[i];
+    const auto slot_bytes = [&](std::size_t which) {
+      const on_host::slot& slot = table.slots[which];
+      return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+    };
+    if (i == 0) row.tape_bytes += slot_bytes(0);
+    if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
+    for (std::size_t k = 0; k < table.outer_count; ++k) {
+      const on_host::outer_leaf& leaf = table.outer[k];
+      if (leaf.node != i) continue;
+      row.method = leaf.method;
+      row.positions = static_cast<std::size_t>(leaf.positions());
+      row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
+      if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
+    }
+    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+      const on_host::elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.node != i) continue;
+      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
+      row.modelled_cost += static_cast<double>(leaf.count * (leaf.step[0].extent * leaf.step[1].extent + 2));
+    }
+  });
+  return rows;
+}
+
+/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and its
+/// modelled cost, with totals and the tile that stays in a core's cache.
+template <class Network>
+[[nodiscard]] std::string describe() {
+  if constexpr (std::is_base_of_v<error::explained, Network>) {
+    return {};
+  } else {
+    char line[512];
+    std::string text;
+    const auto print = [&](const auto&... values) {
+      std::snprintf(line, sizeof line, values...);
+      text += line;
+    };
+    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters", "tape bytes", "norm", "T",
+          "cost");
+    std::size_t bytes = 0;
+    double cost = 0;
+    std::size_t number = 0;
+    for (const description& row : describe_rows<Network>()) {
+      const std::string method{row.parameters == 0 ? std::string_view{"-"} : name_of(row.method)};
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(), detail::to_text(row.in).c_str(),
+            detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes, method.c_str(), row.positions, row.modelled_cost);
+      bytes += row.tape_bytes;
+      cost += row.modelled_cost;
+    }
+    print("total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
+          Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    return text;
+  }
+}
+
+}  // namespace pergrad::inline v0_1
