@@ -27,7 +27,8 @@ struct max_sums {
 namespace on_host {
 
 template <class Network>
-class engine;
+struct worker;
+struct tape_access;
 
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
 /// on the network alone, so that results do not depend on the number of threads.
@@ -81,8 +82,12 @@ class tape {
            sizeof(on_host::norm_part) * parts_.size();
   }
 
+  /// Threads that there are workspaces for.
+  [[nodiscard]] std::size_t worker_count() const noexcept { return workers_; }
+
  private:
-  friend class on_host::engine<Network>;
+  friend struct on_host::tape_access;
+  friend struct on_host::worker<Network>;
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;
@@ -102,4 +107,20 @@ class tape {
   detail::aligned_buffer<scalar> direction_;
 };
 
+namespace on_host {
+
+/// The engine's way to a tape's memory.
+struct tape_access {
+  // clang-format off
+  [[nodiscard]] static auto* workspace(auto& tape) noexcept { return tape.workspaces_.data(); }
+  [[nodiscard]] static auto* kept(auto& tape) noexcept { return tape.kept_.data(); }
+  [[nodiscard]] static auto* scaled(auto& tape) noexcept { return tape.scaled_.data(); }
+  [[nodiscard]] static auto* parts(auto& tape) noexcept { return tape.parts_.data(); }
+  [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
+  [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
+  [[nodiscard]] static auto* direction(auto& tape) noexcept { return tape.direction_.data(); }
+  // clang-format on
+};
+
+}  // namespace on_host
 }  // namespace pergrad::inline v0_1

@@ -66,7 +66,7 @@ class per_sample_gradient_leaf {
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
-    typename engine::source_table source;
+    on_host::sample_source<scalar> source;
     source.context = this;
     source.input = [](const void* self, std::size_t sample) {
       return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);

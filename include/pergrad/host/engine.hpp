@@ -18,6 +18,7 @@
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
+#include <pergrad/host/worker.hpp>
 #include <pergrad/tape.hpp>
 #include <span>
 #include <stdexcept>
@@ -33,22 +34,15 @@ class engine {
   using tape_type = pergrad::tape<Network>;
   static constexpr const auto& table = program::table;
 
-  /// Where samples come from and what their loss is.
-  struct source_table {
-    const void* context = nullptr;
-    const scalar* (*input)(const void*, std::size_t sample) = nullptr;
-    double (*loss)(const void*, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) = nullptr;
-  };
-
-  static void run(const host& executor, const Network& network, tape_type& tape, const source_table& source,
+  static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
                   const run_request<scalar>& request) {
-    if (request.sum_count > tape.max_sums_) {
+    if (request.sum_count > tape.sum_capacity()) {
       throw std::invalid_argument("pergrad: this evaluation forms " + std::to_string(request.sum_count) +
-                                  " sums, the tape has room for " + std::to_string(tape.max_sums_) +
+                                  " sums, the tape has room for " + std::to_string(tape.sum_capacity()) +
                                   ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
     }
-    if (executor.thread_count() > tape.workers_) {
-      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.workers_) +
+    if (executor.thread_count() > tape.worker_count()) {
+      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.worker_count()) +
                                   " threads, this one has " + std::to_string(executor.thread_count()));
     }
     const auto count = static_cast<index>(request.count);
@@ -57,16 +51,16 @@ class engine {
     const index tiles = (count + tile - 1) / tile;
     constexpr index lanes = lane_count<Network>;
 
-    passes<Network>::pack(executor, network, tape.panels_.data(), request.backward);
-    if (request.direction != nullptr) to_native(request.direction, tape.direction_.data());
+    passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
+    if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
-    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t worker) {
+    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
       const index first_tile = lane * tiles / lanes;
       const index last_tile = (lane + 1) * tiles / lanes;
       if (first_tile == last_tile) return;
-      worker_state state{network, tape, source, request, worker};
-      scalar* sums = tape.lanes_.data() + lane * static_cast<index>(tape.max_sums_) * table.native_size;
+      worker<Network> state{network, tape, source, request, thread};
+      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
       std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
       for (index t = first_tile; t < last_tile; ++t) {
         const index first = t * tile;
@@ -78,21 +72,6 @@ class engine {
   }
 
  private:
-  /// Calls f(position in PyTorch's order, native position) for every parameter of a leaf.
-  template <class Function>
-  static void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
-    const index rows_count = leaf.view_width();
-    const index inner = leaf.view[1].extent * leaf.view[2].extent;
-    for (index r = first_row; r < last_row; ++r) {
-      const index g = r / rows_count;
-      const index k = r % rows_count;
-      const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
-                              k % inner / leaf.view[2].extent * leaf.view[1].parameter +
-                              k % leaf.view[2].extent * leaf.view[2].parameter;
-      const index native = leaf.native + r * leaf.outputs;
-      for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
-    }
-  }
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -114,7 +93,7 @@ class engine {
     std::size_t used_count = 0;
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] = tape.lanes_.data() + (lane * static_cast<index>(tape.max_sums_) + number) * table.native_size;
+      used[used_count++] = tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
     }
     const auto scale = static_cast<scalar>(sum.scale);
     const auto finish = [&](index parameter, index native) {
@@ -146,318 +125,6 @@ class engine {
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
-
-  /// One thread's view of a run.
-  struct worker_state {
-    const Network& network;
-    tape_type& tape;
-    const source_table& source;
-    const run_request<scalar>& request;
-    std::size_t worker;
-    scalar* workspace = tape.workspaces_.data() + static_cast<index>(worker) * tape_type::workspace_stride;
-    scalar* kept = tape.kept_.data() + static_cast<index>(worker) * tape_type::kept_stride;
-    scalar* scaled = tape.scaled_.data() + static_cast<index>(worker) * tape_type::scaled_stride;
-    norm_part* parts = tape.parts_.data() + static_cast<index>(worker) * tape_type::parts_stride;
-    std::array<double, 16> losses{};
-    std::array<double, 16> projections{};
-    bool facts_wanted = needs_facts();
-    bool every_gradient = needs_every_gradient();
-
-    [[nodiscard]] bool needs_facts() const {
-      bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
-      for (std::size_t k = 0; k < request.sum_count; ++k) wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
-      return wanted;
-    }
-    [[nodiscard]] bool needs_every_gradient() const {
-      bool every = request.rows != nullptr || request.direction != nullptr ||
-                   (facts_wanted && (request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi ||
-                                     request.strategy == strategy_kind::crb));
-      for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
-      return every;
-    }
-    [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
-      if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
-      const bool chosen = request.method != norm_method::automatic && leaf.node < 64 &&
-                          (request.method_layers >> leaf.node & 1U) != 0;
-      const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-      const norm_method wanted = chosen || all ? request.method : leaf.method;
-      if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-      if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-      return wanted;
-    }
-
-    /// One tile: forward, loss, backward, facts, sums.
-    void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-      passes<Network> pass{network, tape.panels_.data(), workspace};
-      pass.load(source.context, source.input, first, samples);
-      if (one_by_one && request.backward) {
-        // naive and multi send one sample after the other through the whole network; only what is kept differs.
-        for (index b = 0; b < samples; ++b) {
-          forward_backward(pass, first, b, b + 1, nullptr);
-          collect_all(b, b + 1);
-        }
-      } else {
-        pass.forward(0, samples);
-        evaluate_loss(pass, first, 0, samples, nullptr);
-        if (!request.backward) {
-          observe(pass, first, samples);
-          return;
-        }
-        if (facts_wanted) clear_parts(samples);
-        pass.backward(0, samples, [&](std::size_t node) {
-          if (facts_wanted) {
-            collect(node, 0, samples);
-          } else {
-            add_unit_sums(node, samples, sums);
-          }
-        });
-      }
-      if (!request.backward) return;
-      observe(pass, first, samples);
-      if (!facts_wanted) return;
-      write_rows(pass, first, samples);
-      form_sums(pass, first, samples, sums);
-    }
-
-    void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
-      pass.forward(begin, end);
-      evaluate_loss(pass, first, begin, end, weights);
-      pass.backward(begin, end, [](std::size_t) {});
-    }
-    void collect_all(index begin, index end) {
-      if (begin == 0) clear_parts(table.tile);
-      for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
-    }
-
-    void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
-      for (index b = begin; b < end; ++b) {
-        const std::span<const scalar> y = pass.output(b);
-        const std::span<scalar> dy = pass.output_gradient(b);
-        losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
-        if (weights != nullptr) {
-          for (scalar& value : dy) value = weights[b] == 0 ? scalar{0} : weights[b] * value;
-        }
-        pass.scatter_output_gradient(b);
-      }
-    }
-
-    void clear_parts(index samples) {
-      std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_part{});
-      projections.fill(0);
-    }
-    [[nodiscard]] norm_part& part(index sample, std::size_t node) {
-      return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
-    }
-    [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
-
-    /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
-    void collect(std::size_t node, index begin, index end) {
-      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-      for (std::size_t k = outer_first; k < outer_last; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        const leaf_kernel<scalar> kernel{leaf, workspace};
-        const norm_method method = method_of(leaf);
-        for (index b = begin; b < end; ++b) {
-          norm_part& to = part(b, node);
-          switch (method) {
-            case norm_method::product:
-              to.squared += kernel.by_product(b);
-              break;
-            case norm_method::gram:
-              to += kernel.gram(b);
-              to.slack += kernel.rounding_slack(b);
-              break;
-            case norm_method::direct:
-              to.squared += kernel.direct(b);
-              to.slack += kernel.rounding_slack(b);
-              break;
-            default:
-              to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));
-              if (request.direction != nullptr) project(b, leaf.native, leaf.size());
-              break;
-          }
-        }
-      }
-      const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-      for (std::size_t k = first; k < last; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        for (index b = begin; b < end; ++b) {
-          part(b, node).squared += instantiate(leaf, workspace, b, kept_gradient(b, leaf.native));
-          if (request.direction != nullptr) project(b, leaf.native, leaf.count);
-        }
-      }
-    }
-    void project(index b, index native, index count) {
-      projections[static_cast<std::size_t>(b)] +=
-          dot(static_cast<const scalar*>(kept_gradient(b, native)), static_cast<const scalar*>(tape.direction_.data() + native), count);
-    }
-    template <class Leaves>
-    [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
-      std::size_t first = 0;
-      while (first < count && leaves[first].node < node) ++first;
-      std::size_t last = first;
-      while (last < count && leaves[last].node == node) ++last;
-      return {first, last};
-    }
-
-    /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
-    void add_unit_sums(std::size_t node, index samples, scalar* sums) {
-      for (std::size_t s = 0; s < request.sum_count; ++s) {
-        scalar* sum = sums + static_cast<index>(s) * table.native_size;
-        add_unit_sum(node, samples, sum);
-      }
-    }
-    void add_unit_sum(std::size_t node, index samples, scalar* sum) {
-      scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
-      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-      for (std::size_t k = outer_first; k < outer_last; ++k) {
-        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
-        kernel.add_sum(samples, sum + table.outer[k].native, scratch);
-      }
-      const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-      for (std::size_t k = first; k < last; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        for (index b = 0; b < samples; ++b) {
-          instantiate(leaf, workspace, b, scratch);
-          add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
-        }
-      }
-    }
-
-    [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
-      sample_facts<scalar> facts;
-      facts.sample = first + static_cast<std::size_t>(b) - request.first;
-      facts.loss = losses[static_cast<std::size_t>(b)];
-      facts.output = pass.output(b);
-      if (facts_wanted) {
-        facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
-        for (const norm_part& each : facts.layers) facts.norm += each;
-        facts.projection = projections[static_cast<std::size_t>(b)];
-      }
-      return facts;
-    }
-    void observe(passes<Network>& pass, std::size_t first, index samples) {
-      for (index b = 0; b < samples && request.observer_count > 0; ++b) {
-        const sample_facts<scalar> facts = facts_of(pass, first, b);
-        for (std::size_t k = 0; k < request.observer_count; ++k) request.observers[k].observe(request.observers[k].context, facts);
-      }
-    }
-
-    /// Weights of one sum for the samples of a tile, one a layer with parameters.
-    using weight_table = std::array<scalar, 16>;
-    void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
-      if (sum.unit) {
-        std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
-      } else {
-        sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
-      }
-    }
-
-    void write_rows(passes<Network>& pass, std::size_t first, index samples) {
-      if (request.rows == nullptr) return;
-      for (index b = 0; b < samples; ++b) {
-        scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
-                                         static_cast<index>(Network::parameter_count);
-        std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-        const bool weighted = request.row_weights != nullptr;
-        if (weighted) weigh(pass, *request.row_weights, first, b, weights.data());
-        const auto weight_of = [&](std::size_t node) {
-          return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
-        };
-        for (std::size_t k = 0; k < table.outer_count; ++k) {
-          const outer_leaf& leaf = table.outer[k];
-          const scalar weight = weight_of(leaf.node);
-          for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
-            row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
-          });
-        }
-        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-          const elementwise_leaf& leaf = table.elementwise[k];
-          const scalar weight = weight_of(leaf.node);
-          for (index i = 0; i < leaf.count; ++i) {
-            row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
-          }
-        }
-      }
-    }
-
-    void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
-      // Plain sums first: a sample that a weighted sum leaves out has its factors erased.
-      for (const bool weighted : {false, true}) {
-        for (std::size_t s = 0; s < request.sum_count; ++s) {
-          if (request.sums[s].unit == weighted) continue;
-          form_sum(pass, request.sums[s], first, samples, sums + static_cast<index>(s) * table.native_size);
-        }
-      }
-    }
-
-    void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-      if (request.strategy == strategy_kind::ghost && !request_sum.unit && !request_sum.per_layer) {
-        reweighted_sum(pass, request_sum, first, samples, sum);
-        return;
-      }
-      constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
-      std::array<scalar, groups * 16> weights{};
-      for (index b = 0; b < samples; ++b) {
-        scalar* mine = weights.data() + b * static_cast<index>(groups);
-        weigh(pass, request_sum, first, b, mine);
-        if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
-      }
-      for (std::size_t k = 0; k < table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        weight_table leaf_weights{};
-        for (index b = 0; b < samples; ++b) {
-          leaf_weights[static_cast<std::size_t>(b)] =
-              weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-        }
-        if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
-          add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
-        } else if (request_sum.unit) {
-          leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
-        } else {
-          for (index b = 0; b < samples; ++b) {
-            if (leaf_weights[static_cast<std::size_t>(b)] == 0) pass.erase(leaf.node, b);
-          }
-          leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
-        }
-      }
-      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        weight_table leaf_weights{};
-        for (index b = 0; b < samples; ++b) {
-          leaf_weights[static_cast<std::size_t>(b)] =
-              weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-        }
-        add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
-      }
-    }
-    void add_kept(index native, index count, index samples, const weight_table& weights, bool squared, scalar* sum) {
-      for (index b = 0; b < samples; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const scalar* gradient = kept_gradient(b, native);
-        if (squared) {
-          add_scaled_squares_to(sum + native, weight, gradient, count);
-        } else {
-          add_scaled_to(sum + native, weight, gradient, count);
-        }
-      }
-    }
-
-    /// Ghost clipping's second pass: the loss of sample b is weighted by w_b, and the ordinary gradient is the clipped sum.
-    void reweighted_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-      std::array<scalar, 16> weights{};
-      for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-      pass.forward(0, samples);
-      evaluate_loss(pass, first, 0, samples, weights.data());
-      pass.backward(0, samples, [&](std::size_t node) {
-        for (index b = 0; b < samples; ++b) {
-          if (weights[static_cast<std::size_t>(b)] == 0 && table.nodes[node].parameter_count > 0) pass.erase(node, b);
-        }
-        add_unit_sum(node, samples, sum);
-      });
-    }
-  };
 };
 
 }  // namespace pergrad::inline v0_1::on_host

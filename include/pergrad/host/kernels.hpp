@@ -9,8 +9,9 @@
 #include <pergrad/detail/math.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/layout.hpp>
-#include <pergrad/host/program.hpp>
+#include <pergrad/host/tables.hpp>
 #include <pergrad/host/vector.hpp>
+#include <pergrad/host/windows.hpp>
 #include <type_traits>
 
 namespace pergrad::inline v0_1::on_host {
@@ -215,14 +216,14 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
 }
 
 /// Calls f(row phase, column phase) for every pair of stride phases of the input gradient.
-template <class Program, class Function>
+template <class Function>
 inline void for_each_phase(const affine_map& map, Function&& f) {
   const auto number = [](std::size_t value) { return static_cast<index>(value); };
   for (index r = 0; r < number(map.stride.height); ++r) {
-    const auto rows = Program::phase_of(r, number(map.in_size.height), number(map.kernel.height),
+    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height),
                                         number(map.stride.height), number(map.padding.height), number(map.dilation.height));
     for (index s = 0; s < number(map.stride.width); ++s) {
-      const auto columns = Program::phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+      const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
                                              number(map.padding.width), number(map.dilation.width));
       f(rows, columns);
     }
@@ -231,7 +232,7 @@ inline void for_each_phase(const affine_map& map, Function&& f) {
 
 /// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap column][output][channel]`
 /// with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything once.
-template <class Program, class Scalar>
+template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
   const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
@@ -248,7 +249,7 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
     }
     const index group = n / outputs;
     Scalar* to = panel + group * taps * outputs * channels;
-    for_each_phase<Program>(map, [&](const auto& rows, const auto& columns) {
+    for_each_phase(map, [&](const phase& rows, const phase& columns) {
       for (index j = 0; j < rows.taps; ++j) {
         const index tap_row = rows.first_tap + (rows.taps - 1 - j) * rows.tap_step;
         for (index k = 0; k < columns.taps; ++k) {

@@ -11,7 +11,7 @@
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/product.hpp>
-#include <pergrad/host/program.hpp>
+#include <pergrad/host/tables.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -248,4 +248,20 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   return squares(static_cast<const Scalar*>(out), leaf.count);
 }
 
+/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf,
+/// a row being one element of the view with all outputs.
+template <class Function>
+inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+  const index rows_count = leaf.view_width();
+  const index inner = leaf.view[1].extent * leaf.view[2].extent;
+  for (index r = first_row; r < last_row; ++r) {
+    const index g = r / rows_count;
+    const index k = r % rows_count;
+    const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
+                            k % inner / leaf.view[2].extent * leaf.view[1].parameter +
+                            k % leaf.view[2].extent * leaf.view[2].parameter;
+    const index native = leaf.native + r * leaf.outputs;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+  }
+}
 }  // namespace pergrad::inline v0_1::on_host

@@ -12,6 +12,7 @@
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
+#include <pergrad/host/windows.hpp>
 #include <span>
 #include <utility>
 
@@ -46,7 +47,7 @@ class passes {
         const index last = std::min(outputs, first + outputs_per_task(row));
         pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
         if (backward && row.input_gradient) {
-          pack_backward<program>(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+          pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
         }
         return;
       }
@@ -316,7 +317,7 @@ class passes {
       return;
     }
     for (index g = 0; g < number(map.groups); ++g) {
-      for_each_phase<program>(map, [&](const auto& rows, const auto& columns) {
+      for_each_phase(map, [&](const phase& rows, const phase& columns) {
         const scalar* here = panel;
         panel += rows.taps * columns.taps * outputs * channels;
         if (rows.inputs == 0 || columns.inputs == 0) return;

@@ -55,6 +55,14 @@ enum class strategy_kind {
   ghost          ///< norms in a first backward, reweighted loss in a second (Lee & Kifer 2020; Li et al. 2021)
 };
 
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const Scalar* (*input)(const void*, std::size_t sample) = nullptr;
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+};
+
 inline constexpr std::size_t most_sums = 8;
 inline constexpr std::size_t most_observers = 16;
 

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
+#pragma once
+
+#include <cstddef>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/layout.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
+struct place {
+  index offset = 0;
+  index sample = 0;
+  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
+};
+
+/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
+struct slot {
+  layout value_layout;
+  layout gradient_layout;
+  place value;
+  place gradient;
+};
+
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
+
+struct node_row {
+  node_kind kind = node_kind::general;
+  std::size_t in = 0;       ///< slots
+  std::size_t in2 = 0;
+  std::size_t out = 0;
+  shape in_shape;           ///< logical shapes
+  shape out_shape;
+  bool in_place = false;    ///< the output overwrites the input
+  bool backward = false;    ///< anything before or in this node has parameters
+  bool input_gradient = false;
+  bool input2_gradient = false;
+  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
+  bool accumulate2 = false;
+  index parameters = 0;
+  index parameter_count = 0;
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
+  index backward_panel = 0;
+  bool whole_view = false;    ///< affine: one position that sees every input once
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
+  index saved_count = 0;
+  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_out = false;
+};
+
+/// One axis of what a position sees of x, and its step in the parameter block.
+struct view_axis {
+  index extent = 1;
+  index x = 0;
+  index parameter = 0;
+};
+/// One axis of positions.
+struct step_axis {
+  index extent = 1;
+  index x = 0;
+  index delta = 0;
+};
+
+/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
+struct outer_leaf {
+  std::size_t node = 0;
+  place x;
+  place delta;
+  index groups = 1;
+  index x_group = 0;
+  index delta_group = 0;
+  index parameter_group = 0;
+  view_axis view[3];
+  step_axis step[2];
+  index outputs = 1;
+  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
+  index parameter_output = 0;  ///< step of an output in PyTorch's order
+  index parameters = 0;        ///< first parameter
+  index native = 0;            ///< first element in the native order
+  norm_method method = norm_method::instantiate;
+
+  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view[0].extent * view[1].extent * view[2].extent;
+  }
+  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr block_size block() const noexcept {
+    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+  }
+};
+
+/// g_b = sum over positions of delta (.) u.
+struct elementwise_leaf {
+  std::size_t node = 0;
+  place delta;
+  place other;
+  bool ones = true;
+  step_axis step[2];  ///< `x` is the step in u
+  index count = 0;
+  index delta_stride = 1;
+  index other_stride = 1;
+  index parameters = 0;
+  index native = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/samples.hpp - made-up samples for any network and loss: a pure function of the seed
+//
+// Public pseudo-randomness (splitmix64): the same samples on every machine, so that what a seed found can be found again.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <pergrad/batch.hpp>
+#include <pergrad/initialise.hpp>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+namespace pergrad::inline v0_1::testing {
+
+/// Inputs and targets that own their numbers.
+template <class Network, class Loss>
+struct sample_set {
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+  static constexpr std::size_t input_size = Network::input_shape.size();
+  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+
+  std::vector<scalar> inputs;
+  std::vector<target> targets;
+
+  [[nodiscard]] std::size_t size() const noexcept { return inputs.size() / input_size; }
+  [[nodiscard]] std::span<scalar> input(std::size_t sample) noexcept {
+    return std::span<scalar>{inputs}.subspan(sample * input_size, input_size);
+  }
+  /// A batch of all samples. This object must outlive it.
+  [[nodiscard]] batch<Network, Loss> view() const {
+    return {std::span<const scalar>{inputs}, std::span<const target>{targets}};
+  }
+  /// The samples that `order` lists, in that order.
+  [[nodiscard]] sample_set pick(std::span<const std::size_t> order) const {
+    sample_set result;
+    for (const std::size_t sample : order) {
+      const auto input_first = inputs.begin() + static_cast<std::ptrdiff_t>(sample * input_size);
+      const auto target_first = targets.begin() + static_cast<std::ptrdiff_t>(sample * target_count);
+      result.inputs.insert(result.inputs.end(), input_first, input_first + static_cast<std::ptrdiff_t>(input_size));
+      result.targets.insert(result.targets.end(), target_first, target_first + static_cast<std::ptrdiff_t>(target_count));
+    }
+    return result;
+  }
+};
+
+/// `count` samples: inputs uniform in [-1, 1]; integer targets in [0, outputs), real ones in [0, 1).
+/// Throws std::invalid_argument if the loss refuses such targets: then make the samples yourself.
+template <class Network, class Loss>
+[[nodiscard]] sample_set<Network, Loss> draw_samples(std::uint64_t seed, std::size_t count) {
+  using set = sample_set<Network, Loss>;
+  using target = typename set::target;
+  set result;
+  result.inputs.resize(count * set::input_size);
+  for (std::size_t i = 0; i < result.inputs.size(); ++i) {
+    result.inputs[i] = static_cast<typename set::scalar>(2 * pergrad::detail::public_uniform(seed, i) - 1);
+  }
+  result.targets.resize(count * set::target_count);
+  for (std::size_t i = 0; i < result.targets.size(); ++i) {
+    const double uniform = pergrad::detail::public_uniform(~seed, i);
+    if constexpr (std::is_integral_v<target>) {
+      result.targets[i] = static_cast<target>(uniform * static_cast<double>(Network::output_shape.size()));
+    } else {
+      result.targets[i] = static_cast<target>(uniform);
+    }
+  }
+  for (std::size_t sample = 0; sample < count; ++sample) {
+    const auto targets = std::span<const target>{result.targets}.subspan(sample * set::target_count, set::target_count);
+    if (!Loss::valid(Network::output_shape, targets)) {
+      throw std::invalid_argument("pergrad: testing: this loss takes neither class numbers nor values in [0, 1) as targets");
+    }
+  }
+  return result;
+}
+
+}  // namespace pergrad::inline v0_1::testing
