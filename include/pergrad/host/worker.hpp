@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/kernels.hpp>
@@ -218,6 +219,12 @@ struct worker {
     }
   }
 
+  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite one
+  /// must stay whole, because the next sum of the same evaluation may want it.
+  [[nodiscard]] bool finite(passes<Network>& pass, std::size_t first, index b) {
+    return std::isfinite(facts_of(pass, first, b).norm.squared);
+  }
+
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, 16>;
   void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
@@ -291,7 +298,7 @@ struct worker {
         leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
       } else {
         for (index b = 0; b < samples; ++b) {
-          if (leaf_weights[static_cast<std::size_t>(b)] == 0) pass.erase(leaf.node, b);
+          if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
         }
         leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
       }
@@ -327,7 +334,8 @@ struct worker {
     evaluate_loss(pass, first, 0, samples, weights.data());
     pass.backward(0, samples, [&](std::size_t node) {
       for (index b = 0; b < samples; ++b) {
-        if (weights[static_cast<std::size_t>(b)] == 0 && table.nodes[node].parameter_count > 0) pass.erase(node, b);
+        if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
+        if (!finite(pass, first, b)) pass.erase(node, b);
       }
       add_unit_sum(node, samples, sum);
     });

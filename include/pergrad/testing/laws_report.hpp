@@ -39,7 +39,7 @@ enum class law {
 
 /// The worst case of one broken law.
 struct violation {
-  testing::law law = law::finite_differences;
+  testing::law law = testing::law::finite_differences;
   std::string where;      ///< scalar type, what was compared, under which circumstances
   std::size_t index = 0;  ///< of the worst value in what was compared
   double expected = 0;    ///< for the clip bound: the bound
@@ -51,7 +51,7 @@ struct violation {
   [[nodiscard]] std::string text() const {
     char numbers[160];
     std::snprintf(numbers, sizeof numbers, ": value %zu is %.17g, expected %s%.17g (seed %llu)", index, actual,
-                  law == law::clip_bound ? "at most " : "", expected, static_cast<unsigned long long>(seed));
+                  law == testing::law::clip_bound ? "at most " : "", expected, static_cast<unsigned long long>(seed));
     return "law \"" + std::string{name_of(law)} + "\" broken: " + where + numbers;
   }
 };

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/layer_laws.hpp - the laws that every layer must keep, checked on made-up samples
+//
+//   for (const auto& broken : pergrad::testing::check_layer<my_layer, pergrad::shape{3, 4, 4}>()) puts(broken.text().c_str());
+//
+// The layer stands between a layer with parameters (so that its input gradient shows, as the gradient of those parameters)
+// and a linear layer with cross entropy behind it. In double, with g_b the gradient of sample b:
+//   finite differences  g_b = (L_b(w + h) - L_b(w - h)) / 2h, for the layer's parameters and those in front of it
+//   sum of rows         sum(g) = sum_b g_b
+//   norms, strategies   every method: |g_b|^2 of the materialised row, and sum_b min(1, C/|g_b|) g_b, to 1e-12
+//   accumulation        weighted_sum(a u + b v) = a weighted_sum(u) + b weighted_sum(v); accumulate adds
+// and in float and double, bit for bit:
+//   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. The law that differential
+//                       privacy stands on: without it the norm of one sample's gradient says nothing about its influence
+//   permutation, repetition, thread count
+//   non-finite samples  add exactly zero to a clipped sum
+//   clip bound          |clip(g_b)| <= C, from denormal to huge gradients, in every row and in the sum of a batch of one
+// No test framework is needed, and nothing here is random: a seed makes everything.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/layers/conv2d.hpp>
+#include <pergrad/layers/flatten.hpp>
+#include <pergrad/layers/linear.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/shape.hpp>
+#include <pergrad/testing/laws_report.hpp>
+#include <pergrad/testing/observer.hpp>
+#include <pergrad/testing/samples.hpp>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace pergrad::inline v0_1::testing {
+
+/// What an examination uses.
+struct law_options {
+  std::uint64_t seed = 1;
+  std::size_t samples = 37;        ///< several tiles of 16, the last one not full; at least 2
+  std::size_t differences = 300;   ///< parameters that finite differences are taken of; evenly spread if there are more
+  double largest_parameter = 0.5;  ///< parameters are uniform in ± this, unless a layer initialises itself
+};
+
+namespace testing_detail {
+
+/// The values of a flat input as one of rank 4, which no layer in front could give.
+template <shape Output>
+struct as_shape {
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
+};
+
+/// A network with `Layer` in the middle.
+template <class Scalar, class Layer, shape Input>
+[[nodiscard]] constexpr auto surround() {
+  if constexpr (Input.rank() == 3) {
+    return std::type_identity<basic_network<Scalar, Input, conv2d<Input.e0, 1>, Layer, flatten, linear<3>>>{};
+  } else if constexpr (Input.rank() == 4) {
+    return std::type_identity<
+        basic_network<Scalar, shape{Input.size()}, linear<Input.size()>, as_shape<Input>, Layer, flatten, linear<3>>>{};
+  } else {
+    constexpr std::size_t features = Input.rank() == 2 ? Input.e1 : Input.e0;
+    return std::type_identity<basic_network<Scalar, Input, linear<features>, Layer, flatten, linear<3>>>{};
+  }
+}
+
+template <class Network, class Loss>
+class examination {
+ public:
+  using scalar = typename Network::scalar;
+  using samples = sample_set<Network, Loss>;
+  using seen_type = observation<scalar>;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr std::size_t outputs = Network::output_shape.size();
+
+  explicit examination(const law_options& options)
+      : options_{options}, network_{host{threads{1}}, uniform{options.seed, -options.largest_parameter, options.largest_parameter}},
+        alone_{threads{1}, options.samples + 1}, data_{draw_samples<Network, Loss>(options.seed + 1, options.samples)} {
+    // A clip norm in the middle, so that some samples are clipped and some are not.
+    auto norms = alone_.look(network_, data_, 1).squared_norms;
+    std::nth_element(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(norms.size() / 2), norms.end());
+    const double median = std::sqrt(norms[norms.size() / 2]);
+    bound_ = std::isfinite(median) && median > 1e-6 ? median : 1.0;
+    seen_ = alone_.look(network_, data_, bound_);
+  }
+
+  [[nodiscard]] laws_report run() {
+    if constexpr (std::is_same_v<scalar, double>) {
+      finite_differences();
+      sums_and_norms();
+    }
+    isolation();
+    permutation();
+    repetition();
+    non_finite();
+    clip_bound();
+    return report_;
+  }
+
+ private:
+  static constexpr double exact = 1e-12;
+
+  [[nodiscard]] static std::string say(const std::string& what) {
+    return (std::is_same_v<scalar, double> ? "double, " : "float, ") + what;
+  }
+  template <class Value>
+  [[nodiscard]] static std::span<const Value> row(const std::vector<Value>& values, std::size_t sample, std::size_t size) {
+    return std::span<const Value>{values}.subspan(sample * size, size);
+  }
+  [[nodiscard]] static long double norm(std::span<const scalar> values) {
+    long double squared = 0;
+    for (const scalar value : values) squared += static_cast<long double>(value) * static_cast<long double>(value);
+    return std::sqrt(squared);
+  }
+  [[nodiscard]] static double largest(std::span<const scalar> values) {
+    double most = 0;
+    for (const scalar value : values) most = std::max(most, std::fabs(static_cast<double>(value)));
+    return most;
+  }
+
+  void finite_differences() {
+    const std::size_t count = std::min<std::size_t>(3, data_.size());
+    samples few = data_;
+    few.inputs.resize(count * samples::input_size);
+    few.targets.resize(count * samples::target_count);
+    const std::size_t checked = std::min(width, options_.differences);
+    for (std::size_t k = 0; k < checked; ++k) {
+      const std::size_t parameter = k * width / checked;
+      // A kink inside one step is not inside a tenth of it, but for bad luck.
+      const auto coarse = differences(few, parameter, 1e-5);
+      const auto fine = differences(few, parameter, 1e-6);
+      for (std::size_t b = 0; b < count; ++b) {
+        const auto gradient = row(seen_.rows, b, width);
+        const double allowed = 1e-6 * largest(gradient) + 2e-9 * std::max(1.0, std::fabs(seen_.losses[b]));
+        const double stated = gradient[parameter];
+        const bool coarse_is_better = std::fabs(coarse[b] - stated) < std::fabs(fine[b] - stated);
+        report_.near(law::finite_differences, say("derivative of the loss of sample " + std::to_string(b) + " by parameter"),
+                     parameter, coarse_is_better ? coarse[b] : fine[b], stated, allowed);
+      }
+    }
+  }
+  [[nodiscard]] std::vector<double> differences(const samples& data, std::size_t parameter, double step) {
+    scalar& value = network_.parameters()[parameter];
+    const scalar before = value;
+    value = static_cast<scalar>(before + step);
+    auto result = alone_.losses(network_, data);
+    const double above = value;
+    value = static_cast<scalar>(before - step);
+    const auto low = alone_.losses(network_, data);
+    for (std::size_t b = 0; b < result.size(); ++b) result[b] = (result[b] - low[b]) / (above - value);
+    value = before;
+    return result;
+  }
+
+  void sums_and_norms() {
+    std::vector<double> total(width);
+    std::vector<double> clipped_total(width);
+    std::vector<double> squared(data_.size());
+    double scale = 0;
+    for (std::size_t b = 0; b < data_.size(); ++b) {
+      const auto gradient = row(seen_.rows, b, width);
+      const auto size = static_cast<double>(norm(gradient));
+      squared[b] = size * size;
+      scale += largest(gradient);
+      for (std::size_t i = 0; i < width; ++i) {
+        total[i] += gradient[i];
+        clipped_total[i] += std::min(1.0, bound_ / size) * gradient[i];
+      }
+    }
+    const std::span<const double> expected_total{total};
+    report_.close(law::sum_of_rows, say("sum(g)"), expected_total, std::span<const double>{seen_.plain}, exact * scale);
+    for (const configuration& how : configurations) {
+      const seen_type seen = alone_.look(network_, data_, bound_, how);
+      for (std::size_t b = 0; b < squared.size(); ++b) {
+        report_.near(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
+                     exact * squared[b]);
+      }
+      report_.close(law::strategies, say("sum(clip(g)) by " + std::string{how.name}), std::span<const double>{clipped_total},
+                    std::span<const double>{seen.clipped}, exact * scale);
+      report_.close(law::strategies, say("sum(g) by " + std::string{how.name}), expected_total,
+                    std::span<const double>{seen.plain}, exact * scale);
+      accumulation(seen, how, scale);
+    }
+  }
+
+  void accumulation(const seen_type& seen, const configuration& how, double scale) {
+    std::vector<scalar> left(data_.size());
+    std::vector<scalar> right(data_.size());
+    std::vector<scalar> both(data_.size());
+    for (std::size_t b = 0; b < data_.size(); ++b) {
+      left[b] = static_cast<scalar>(pergrad::detail::public_uniform(options_.seed + 2, b));
+      right[b] = static_cast<scalar>(1 - 2 * pergrad::detail::public_uniform(options_.seed + 3, b));
+      both[b] = 3 * left[b] - 2 * right[b];
+    }
+    auto expected = alone_.weighted(network_, data_, left, how);
+    const auto other = alone_.weighted(network_, data_, right, how);
+    for (std::size_t i = 0; i < width; ++i) expected[i] = 3 * expected[i] - 2 * other[i];
+    report_.close(law::accumulation, say("weighted_sum by " + std::string{how.name}), std::span<const scalar>{expected},
+                  std::span<const scalar>{alone_.weighted(network_, data_, both, how)}, 10 * exact * scale);
+
+    std::vector<scalar> onto(width);
+    for (std::size_t i = 0; i < width; ++i) onto[i] = static_cast<scalar>(pergrad::detail::public_uniform(options_.seed + 4, i));
+    for (std::size_t i = 0; i < width; ++i) expected[i] = onto[i] + seen.clipped[i];
+    alone_.add_clipped_sum(network_, data_, bound_, how, onto);
+    report_.same_bits(law::accumulation, say("accumulate by " + std::string{how.name}), std::span<const scalar>{expected},
+                      std::span<const scalar>{onto});
+  }
+
+  /// Sample i of `expected` and sample j of `actual` must look alike.
+  void same_sample(law which, const std::string& where, const seen_type& expected, std::size_t i, const seen_type& actual,
+                   std::size_t j) {
+    report_.same_bits(which, where + ", output", row(expected.outputs, i, outputs), row(actual.outputs, j, outputs));
+    report_.same_bits(which, where + ", loss", row(expected.losses, i, 1), row(actual.losses, j, 1));
+    report_.same_bits(which, where + ", squared norm", row(expected.squared_norms, i, 1), row(actual.squared_norms, j, 1));
+    report_.same_bits(which, where + ", gradient", row(expected.rows, i, width), row(actual.rows, j, width));
+  }
+  void same_everything(law which, const std::string& where, const seen_type& expected, const seen_type& actual) {
+    for (std::size_t b = 0; b < data_.size(); ++b) {
+      same_sample(which, where + ", sample " + std::to_string(b), expected, b, actual, b);
+    }
+    report_.same_bits(which, where + ", sum", std::span<const scalar>{expected.plain}, std::span<const scalar>{actual.plain});
+    report_.same_bits(which, where + ", clipped sum", std::span<const scalar>{expected.clipped},
+                      std::span<const scalar>{actual.clipped});
+  }
+
+  /// Ways to spoil one sample.
+  enum class spoil { other, huge, nan, infinity, one_nan, last_infinity };
+  static constexpr const char* spoil_names[] = {"other values", "huge values", "NaN", "infinity", "one NaN", "one infinity"};
+  [[nodiscard]] samples spoiled(std::size_t sample, spoil how) const {
+    samples result = data_;
+    const std::span<scalar> input = result.input(sample);
+    constexpr scalar nan = std::numeric_limits<scalar>::quiet_NaN();
+    constexpr scalar infinity = std::numeric_limits<scalar>::infinity();
+    for (scalar& value : input) {
+      if (how == spoil::other) value = static_cast<scalar>(0.25) - 3 * value;
+      if (how == spoil::huge) value *= std::numeric_limits<scalar>::max() / 2;
+      if (how == spoil::nan) value = nan;
+      if (how == spoil::infinity) value = value < 0 ? -infinity : infinity;
+    }
+    if (how == spoil::one_nan) input.front() = nan;
+    if (how == spoil::last_infinity) input.back() = infinity;
+    return result;
+  }
+  static constexpr spoil all_spoils[] = {spoil::other, spoil::huge, spoil::nan, spoil::infinity, spoil::one_nan, spoil::last_infinity};
+  [[nodiscard]] std::array<std::size_t, 3> victims() const { return {0, data_.size() / 2, data_.size() - 1}; }
+
+  void isolation() {
+    for (const configuration& how : {configurations[0], configurations[2], configurations[3]}) {
+      const seen_type before = alone_.look(network_, data_, bound_, how);
+      for (const std::size_t victim : victims()) {
+        for (const spoil kind : all_spoils) {
+          const seen_type after = alone_.look(network_, spoiled(victim, kind), bound_, how);
+          const std::string where = say(std::string{how.name} + ", sample " + std::to_string(victim) + " set to " +
+                                        spoil_names[static_cast<std::size_t>(kind)] + ", sample ");
+          for (std::size_t b = 0; b < data_.size(); ++b) {
+            if (b != victim) same_sample(law::isolation, where + std::to_string(b), before, b, after, b);
+          }
+        }
+      }
+    }
+  }
+
+  void permutation() {
+    std::vector<std::size_t> order(data_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    for (std::size_t i = order.size(); i > 1; --i) {
+      std::swap(order[i - 1], order[pergrad::detail::public_bits(options_.seed + 5, i) % i]);
+    }
+    const seen_type permuted = alone_.look(network_, data_.pick(order), bound_);
+    for (std::size_t b = 0; b < order.size(); ++b) {
+      const std::string where = say("sample " + std::to_string(order[b]) + " at place " + std::to_string(b));
+      same_sample(law::permutation, where, seen_, order[b], permuted, b);
+    }
+  }
+
+  void repetition() {
+    constexpr std::size_t thread_counts[] = {2, 3, 5};
+    for (const configuration& how : configurations) {
+      const seen_type once = alone_.look(network_, data_, bound_, how);
+      same_everything(law::repetition, say(how.name), once, alone_.look(network_, data_, bound_, how));
+      for (const std::size_t count : thread_counts) {
+        observer<Network, Loss> many{threads{count}, data_.size()};
+        same_everything(law::thread_count, say(std::to_string(count) + " threads, " + how.name), once,
+                        many.look(network_, data_, bound_, how));
+      }
+    }
+  }
+
+  void non_finite() {
+    for (const configuration& how : configurations) {
+      for (const std::size_t victim : victims()) {
+        const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
+        for (const spoil kind : {spoil::nan, spoil::infinity, spoil::one_nan, spoil::last_infinity}) {
+          const samples worse = spoiled(victim, kind);
+          const seen_type seen = alone_.look(network_, worse, bound_, how);
+          if (std::isfinite(seen.squared_norms[victim])) continue;  // the layers in between swallowed it
+          report_.same_bits(law::non_finite,
+                            say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) + " set to " +
+                                spoil_names[static_cast<std::size_t>(kind)]),
+                            std::span<const scalar>{expected}, std::span<const scalar>{seen.clipped});
+        }
+      }
+    }
+  }
+
+  /// Inputs of many magnitudes, sample by sample and within one sample; then the parameters' magnitude changes, too.
+  void clip_bound() {
+    constexpr double exponents[] = {0, -1, -10, -20, 10, 30, -60, 60};
+    const double reach = std::is_same_v<scalar, double> ? 5 : 2;  // x 1e..: denormal and almost infinite numbers of the type
+    samples mixed = data_;
+    for (std::size_t b = 0; b < mixed.size(); ++b) {
+      const std::span<scalar> input = mixed.input(b);
+      for (std::size_t i = 0; i < input.size(); ++i) {
+        const double exponent = exponents[b % 2 == 0 ? b / 2 % 8 : pergrad::detail::public_bits(options_.seed + b, i) % 8];
+        input[i] = static_cast<scalar>(static_cast<double>(input[i]) * std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
+      }
+    }
+    const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());
+    for (const double factor : {1.0, 1e-18, 1e6}) {
+      for (std::size_t i = 0; i < width; ++i) {
+        network_.parameters()[i] = static_cast<scalar>(static_cast<double>(parameters[i]) * factor);
+      }
+      for (const double bound : {bound_, 1e-3, 1e4, 1e-30, 1e-44}) {
+        if (bound >= 1e-30) bounded_by(mixed, bound, " parameters x " + std::to_string(factor));
+      }
+    }
+    std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());
+  }
+  void bounded_by(const samples& mixed, double bound, const std::string& circumstances) {
+    for (const configuration& how : configurations) {
+      const std::string where = say(how.name + circumstances);
+      const auto rows = alone_.clipped_rows(network_, mixed, bound, how);
+      for (std::size_t b = 0; b < mixed.size(); ++b) {
+        report_.at_most(law::clip_bound, where + ", norm of clip(g)", b, bound, norm(row(rows, b, width)));
+        const auto single = alone_.clipped_sum(network_, mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
+        report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound, norm(single));
+      }
+    }
+  }
+
+  law_options options_;
+  laws_report report_{options_.seed};
+  Network network_;
+  observer<Network, Loss> alone_;
+  samples data_;
+  double bound_ = 1;
+  seen_type seen_;
+};
+
+}  // namespace testing_detail
+
+/// The network that `check_layer` puts around a layer.
+template <class Scalar, class Layer, shape Input>
+using network_around = typename decltype(testing_detail::surround<Scalar, Layer, Input>())::type;
+
+/// Examines a whole network by all laws that fit its scalar type: double knows all of them, float those about bits and bounds.
+template <class Network, class Loss = cross_entropy>
+[[nodiscard]] laws_report check_network(const law_options& options = {}) {
+  return testing_detail::examination<Network, Loss>{options}.run();
+}
+
+/// Examines a layer (or `sequential<...>`, `residual<...>`) on inputs of shape `Input`, in double and in float.
+/// Throws std::invalid_argument for options that make no sense.
+template <class Layer, shape Input>
+[[nodiscard]] laws_report check_layer(const law_options& options = {}) {
+  laws_report report = check_network<network_around<double, Layer, Input>>(options);
+  report.merge(check_network<network_around<float, Layer, Input>>(options));
+  return report;
+}
+
+}  // namespace pergrad::inline v0_1::testing

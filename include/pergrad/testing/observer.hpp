@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/observer.hpp - everything that can be seen of a batch's per-sample gradients, in one value to compare
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/privacy/clip.hpp>
+#include <pergrad/testing/samples.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace pergrad::inline v0_1::testing {
+
+/// One way to compute the same thing.
+struct configuration {
+  norm_method method = norm_method::automatic;
+  pergrad::strategy strategy = pergrad::strategy::book_keeping;
+  const char* name = "automatic";
+};
+
+/// Every norm method, then every strategy. The first one is the default. `product` counts where a block has one position.
+inline constexpr configuration configurations[] = {
+    {},
+    {norm_method::product, strategy::book_keeping, "product"},
+    {norm_method::gram, strategy::book_keeping, "gram"},
+    {norm_method::direct, strategy::book_keeping, "direct"},
+    {norm_method::instantiate, strategy::book_keeping, "instantiate"},
+    {norm_method::automatic, strategy::naive, "naive"},
+    {norm_method::automatic, strategy::multi, "multi"},
+    {norm_method::automatic, strategy::crb, "crb"},
+    {norm_method::automatic, strategy::ghost, "ghost"}};
+
+/// What one batch gave, all in PyTorch's order.
+template <class Scalar>
+struct observation {
+  std::vector<Scalar> outputs;        ///< [samples][outputs]
+  std::vector<double> losses;         ///< [samples]
+  std::vector<double> squared_norms;  ///< [samples]
+  std::vector<Scalar> rows;           ///< [samples][parameters]
+  std::vector<Scalar> plain;          ///< [parameters]
+  std::vector<Scalar> clipped;        ///< [parameters]
+};
+
+namespace testing_detail {
+
+/// Clip factors as clip() finds them, but 0 for one sample: what a clipped sum must equal if that sample is not finite.
+template <class Leaf>
+struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
+  Leaf leaf;
+  double bound;
+  std::size_t left_out;
+  static constexpr pergrad::detail::scalar_needs needs{true, true};
+  clip_factors_without(Leaf of, double clip_bound, std::size_t sample) : leaf{of}, bound{clip_bound}, left_out{sample} {}
+
+  template <class Scalar>
+  [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
+    if (facts.sample == left_out) return 0;
+    const norm_bound known{facts.norm.squared, facts.norm.error, facts.norm.slack};
+    return static_cast<double>(clip_factor<Scalar>(known, Leaf::network_type::parameter_count, bound));
+  }
+};
+
+}  // namespace testing_detail
+
+/// Evaluates batches of one network on one executor. Its tape is used again and again, so that nothing may be left on it.
+template <class Network, class Loss>
+class observer {
+ public:
+  using scalar = typename Network::scalar;
+  using samples = sample_set<Network, Loss>;
+  static constexpr std::size_t width = Network::parameter_count;
+
+  observer(threads count, std::size_t most_samples) : executor_{count}, tape_{executor_, max_batch{most_samples}} {}
+
+  [[nodiscard]] std::vector<double> losses(const Network& network, const samples& data) {
+    const auto batch = data.view();
+    return unprotected::evaluate(executor_, pergrad::losses(per_sample_gradients(network, Loss{}, batch, tape_)));
+  }
+  [[nodiscard]] observation<scalar> look(const Network& network, const samples& data, double bound,
+                                         const configuration& how = {}) {
+    observation<scalar> seen;
+    seen.outputs.resize(data.size() * Network::output_shape.size());
+    seen.losses.resize(data.size());
+    seen.squared_norms.resize(data.size());
+    const auto batch = data.view();
+    const auto gradients = leaf(network, batch, how);
+    unprotected::evaluate_into(executor_, assign(seen.outputs, pergrad::outputs(gradients)),
+                               assign(seen.losses, pergrad::losses(gradients)),
+                               assign(seen.squared_norms, squared_l2_norms(gradients)));
+    seen.rows = unprotected::evaluate(executor_, materialise(gradients));
+    seen.plain = unprotected::evaluate(executor_, sum(gradients));
+    seen.clipped = clipped_sum(network, data, bound, how);
+    return seen;
+  }
+  [[nodiscard]] std::vector<scalar> clipped_sum(const Network& network, const samples& data, double bound,
+                                                const configuration& how) {
+    const auto batch = data.view();
+    return unprotected::evaluate(executor_, sum(clip(leaf(network, batch, how), l2_clip_norm{bound})));
+  }
+  /// The same sum with one sample's factor set to 0 by hand.
+  [[nodiscard]] std::vector<scalar> clipped_sum_without(const Network& network, const samples& data, double bound,
+                                                        const configuration& how, std::size_t left_out) {
+    const auto batch = data.view();
+    const auto gradients = leaf(network, batch, how);
+    const testing_detail::clip_factors_without factors{gradients, bound, left_out};
+    return unprotected::evaluate(executor_, weighted_sum(gradients, factors));
+  }
+  [[nodiscard]] std::vector<scalar> clipped_rows(const Network& network, const samples& data, double bound,
+                                                 const configuration& how) {
+    const auto batch = data.view();
+    return unprotected::evaluate(executor_, materialise(clip(leaf(network, batch, how), l2_clip_norm{bound})));
+  }
+  [[nodiscard]] std::vector<scalar> weighted(const Network& network, const samples& data, const std::vector<scalar>& weights,
+                                             const configuration& how) {
+    const auto batch = data.view();
+    const auto gradients = leaf(network, batch, how);
+    return unprotected::evaluate(executor_, weighted_sum(gradients, std::span<const scalar>{weights}));
+  }
+  /// Adds the clipped sum to what `onto` holds.
+  void add_clipped_sum(const Network& network, const samples& data, double bound, const configuration& how,
+                       std::vector<scalar>& onto) {
+    const auto batch = data.view();
+    const auto gradients = leaf(network, batch, how);
+    unprotected::evaluate_into(executor_, accumulate(onto, sum(clip(gradients, l2_clip_norm{bound}))));
+  }
+
+ private:
+  template <class Batch>
+  [[nodiscard]] auto leaf(const Network& network, const Batch& batch, const configuration& how) {
+    return per_sample_gradients(network, Loss{}, batch, tape_).with(how.method, ~std::uint64_t{0}).with(how.strategy);
+  }
+
+  host executor_;
+  typename Network::tape tape_;
+};
+
+}  // namespace pergrad::inline v0_1::testing
