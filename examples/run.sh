@@ -18,7 +18,7 @@ case ${1-} in
     ;;
 esac
 
-sh "$root/.ci/install.sh" g++ cmake ninja-build libeigen3-dev libcli11-dev nlohmann-json3-dev zlib1g-dev \
+sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev \
   dataset-fashion-mnist
 
 build=$root/build/examples

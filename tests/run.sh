@@ -4,7 +4,7 @@
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 libeigen3-dev libboost-test-dev libsodium-dev \
+sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 clang libeigen3-dev libboost-test-dev libsodium-dev \
   nlohmann-json3-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist
 
 cmake -S "$root" --preset tests

@@ -27,7 +27,9 @@ std::array<mapping, 256> mappings;   // blocks with pages of their own, alive
 std::atomic<std::size_t> mapped{0};  // how many
 std::atomic<bool> metering{false};
 std::ptrdiff_t small_bytes = 0;
+std::ptrdiff_t large_bytes = 0;
 std::ptrdiff_t peak = 0;
+std::ptrdiff_t reserved_peak = 0;
 
 /// Pages of a mapping that exist, in bytes.
 std::ptrdiff_t touched_bytes(const mapping& block) {
@@ -59,6 +61,8 @@ void* map(std::size_t size) {
     static_cast<void>(::madvise(memory, size, MADV_NOHUGEPAGE));  // a huge page would count what was not touched
     block = {memory, size};
     ++mapped;
+    large_bytes += static_cast<std::ptrdiff_t>(size);
+    reserved_peak = std::max(reserved_peak, small_bytes + large_bytes);
     return memory;
   }
   return nullptr;
@@ -74,6 +78,7 @@ void* allocate(std::size_t size, std::size_t alignment) {
   if (metering) {
     const std::lock_guard lock{guard};
     small_bytes += static_cast<std::ptrdiff_t>(::malloc_usable_size(memory));
+    reserved_peak = std::max(reserved_peak, small_bytes + large_bytes);
     if (mapped == 0) peak = std::max(peak, small_bytes);
   }
   return memory;
@@ -87,6 +92,7 @@ void release(void* memory) noexcept {
       if (block.memory != memory) continue;
       if (metering) note_peak();
       ::munmap(block.memory, block.bytes);
+      large_bytes -= static_cast<std::ptrdiff_t>(block.bytes);
       block = {};
       --mapped;
       return;
@@ -116,7 +122,7 @@ namespace bench {
 
 memory_meter::memory_meter() {
   const std::lock_guard lock{guard};
-  small_bytes = peak = 0;
+  small_bytes = large_bytes = peak = reserved_peak = 0;
   metering = true;
 }
 memory_meter::~memory_meter() { metering = false; }
@@ -125,6 +131,10 @@ std::size_t memory_meter::peak_bytes() const {
   const std::lock_guard lock{guard};
   note_peak();
   return static_cast<std::size_t>(peak);
+}
+std::size_t memory_meter::reserved_bytes() const {
+  const std::lock_guard lock{guard};
+  return static_cast<std::size_t>(reserved_peak);
 }
 
 }  // namespace bench

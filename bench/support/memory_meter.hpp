@@ -21,6 +21,8 @@ class memory_meter {
 
   /// Bytes in use at the worst moment so far: small blocks, and pages of large blocks that were touched.
   [[nodiscard]] std::size_t peak_bytes() const;
+  /// Bytes asked for at the worst moment so far, touched or not.
+  [[nodiscard]] std::size_t reserved_bytes() const;
 };
 
 }  // namespace bench

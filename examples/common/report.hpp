@@ -2,7 +2,6 @@
 // examples/common/report.hpp - what a training run leaves behind: report.json, and report.svg next to it
 #pragma once
 
-#include <Eigen/Core>
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
@@ -139,13 +138,11 @@ struct run_report {
 #else
   const std::string compiler = "g++ " __VERSION__;
 #endif
-  const std::string eigen = std::to_string(EIGEN_WORLD_VERSION) + "." + std::to_string(EIGEN_MAJOR_VERSION) + "." +
-                            std::to_string(EIGEN_MINOR_VERSION);
   const std::string nlohmann_json = std::to_string(NLOHMANN_JSON_VERSION_MAJOR) + "." +
                                     std::to_string(NLOHMANN_JSON_VERSION_MINOR) + "." +
                                     std::to_string(NLOHMANN_JSON_VERSION_PATCH);
   json["versions"] = {
-      {"pergrad", report.pergrad_version}, {"compiler", compiler}, {"eigen", eigen}, {"cli11", CLI11_VERSION},
+      {"pergrad", report.pergrad_version}, {"compiler", compiler}, {"cli11", CLI11_VERSION},
       {"nlohmann_json", nlohmann_json},    {"zlib", zlibVersion()}};
   return json;
 }

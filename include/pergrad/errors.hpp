@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/errors.hpp - every compile-time message of the library, in one room
 //
-// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (network.hpp) makes sure
-// that only the first mistake of a network is explained, so that the compiler prints one error and not its consequences.
+// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (detail/gate.hpp) makes sure
+// that only the first mistake of a network is explained, and stand-ins (detail/stand_ins.hpp) take the place of what is wrong,
+// so that the compiler prints one error and not its consequences. Each class has a program in tests/compile_fail.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,21 @@ struct layer_type {};
 /// The shape that the layer gets.
 template <shape Given>
 struct gets {};
-/// A number of parameters.
+/// A number of parameters or of positions.
 template <std::size_t Count>
 struct count {};
+/// A list of entries of a network.
+template <std::size_t... Index>
+struct entries {};
+
+/// Names of the functions that messages speak of.
+namespace function {
+// clang-format off
+struct clip; struct clip_per_layer; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
+struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
+struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct divided_by; struct assign; struct accumulate; struct evaluate;
+// clang-format on
+}  // namespace function
 
 template <class...>
 inline constexpr bool never = false;
@@ -91,28 +104,52 @@ template <class Input> struct not_a_shape {
   static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape; see docs/networks.md");
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
+};
+template <class Loss> struct not_a_loss {
+  static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
+};
+template <class Network, class Loss, class Batch> struct batch_does_not_fit {
+  static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class Network, class Tape> struct tape_does_not_fit {
+  static_assert(never<Network>, "the tape must be made for this network: net_type::tape tape{exec, pergrad::max_batch{256}}; see docs/expressions.md");
 };
 template <class Tape> struct temporary_tape {
-  static_assert(never<Tape>, "per-sample gradients are lazy and read the tape later: name it first (net::tape tape{exec, pergrad::max_batch{256}};) and pass the name; see docs/expressions.md");
+  static_assert(never<Tape>, "per-sample gradients are lazy and read the tape later: name it first (net_type::tape tape{exec, pergrad::max_batch{256}};) and pass the name; see docs/expressions.md");
 };
 template <class What> struct temporary_operand {
-  static_assert(never<What>, "per-sample gradients are lazy and read the network and the batch later: give them a name and pass the name; see docs/expressions.md");
+  static_assert(never<What>, "expressions are lazy and read the network, the batch and the noise generator later: give them a name and pass the name; see docs/expressions.md");
+};
+template <class Function, class... Given> struct cannot_be_clipped {
+  static_assert(never<Function>, "only per-sample gradients can be clipped, once, and with a bound that says so: clip(g, pergrad::l2_clip_norm{1.0}); sum them afterwards; see docs/expressions.md");
+};
+template <class Function, class... Given> struct cannot_be_summed {
+  static_assert(never<Function>, "sum takes per-sample gradients, clipped or not, and mean takes unclipped ones: sum(clip(g, pergrad::l2_clip_norm{1.0})), sum(g), mean(g); a mean of clipped ones is their sum divided by a public pergrad::expected_batch_size; see docs/expressions.md");
+};
+template <class Function, class... Given> struct needs_per_sample_gradients {
+  static_assert(never<Function>, "this function takes per-sample gradients g as pergrad::per_sample_gradients(net, loss, batch, tape) gives them, not an expression made of them; see the table in docs/expressions.md");
+};
+template <class Function, class... Given> struct has_no_meaning {
+  static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
-  static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, l2_clip_norm{C})) + gaussian_noise(...); see docs/privacy.md");
+  static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
+};
+template <class Given> struct total_needs_a_clipped_sum {
+  static_assert(never<Given>, "a bounded_total takes only clipped sums, whose sensitivity is known: accumulate(total, sum(clip(g, pergrad::l2_clip_norm{1.0}))); see docs/privacy.md");
 };
 template <class Gradient> struct private_step_needs_a_noised_sum {
-  static_assert(never<Gradient>, "a private optimizer takes only a noised gradient: evaluate sum(clip(g, C)) + gaussian_noise(...) into a private_gradient; see docs/privacy.md");
+  static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); see docs/privacy.md");
 };
-template <class Expression> struct release_needs_noise {
-  static_assert(never<Expression>, "only a clipped and noised sum may be released by evaluate_into; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
-};
-template <class Expression> struct has_no_meaning {
-  static_assert(never<Expression>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
+template <class... Given> struct release_needs_noise {
+  static_assert(never<Given...>, "evaluate_into releases only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
 };
 template <class Method, class Where, class Positions> struct product_method_needs_one_position {
   static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");
+};
+template <class Method, class Entries> struct method_not_offered {
+  static_assert(never<Method>, "with_method takes automatic, product, gram, direct or instantiate, for entries of the unfolded list below 64 and below the list's size; see docs/per_sample_gradients.md");
 };
 // clang-format on
 

@@ -72,6 +72,6 @@ using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
 
 /// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
 template <shape Input, class... Layers>
-using network = basic_network<float, Input, Layers...>;
+using network = typename detail::gate<float, Input, Layers...>::type;
 
 }  // namespace pergrad::inline v0_1

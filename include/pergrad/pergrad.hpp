@@ -2,11 +2,14 @@
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 #pragma once
 
+// clang-format off
+#include <pergrad/errors.hpp>  // first, so that an error comes with a short list of includes
+// clang-format on
+
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/data/idx.hpp>
 #include <pergrad/describe.hpp>
-#include <pergrad/errors.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/factors.hpp>

@@ -10,6 +10,7 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/mistakes.hpp>
+#include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/shape.hpp>
 #include <span>
@@ -163,54 +164,31 @@ using structure = unfolded<Input, typename join<typename unfold<Layers>::type...
 
 }  // namespace detail
 
-namespace error {
-
-/// Stands in for anything made from a network that was explained to be wrong; every use of it is allowed and means nothing.
-struct explained {
-  template <class... Any>
-  constexpr explicit(false) explained(Any&&...) noexcept {}
-  template <class Any>
-  constexpr explained& operator=(Any&&) noexcept {
-    return *this;
-  }
-};
-
-/// Stands in for a network that was explained to be wrong.
-template <class Explanation>
-struct wrong_network : explained {
-  using explained::explained;
-  using scalar = float;
-  using tape = explained;
-  static constexpr std::size_t parameter_count = sizeof(Explanation);
-};
-
-}  // namespace error
-
 namespace detail {
 
 template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
 constexpr auto explain() {
   using namespace error;
   // clang-format off
-  if constexpr (What == mistake::no_output_shape) return no_output_shape<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_parameter_count) return no_parameter_count<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_forward) return no_forward<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_backward) return no_backward<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_factors) return no_factors<Where, Layer, Given>{};
-  else if constexpr (What == mistake::factor_outside_tape) return factor_reads_outside_the_tape<Where, Layer, Given>{};
-  else if constexpr (What == mistake::mixes_samples) return mixes_samples<Where, Layer, Given>{};
-  else if constexpr (What == mistake::needs_an_image) return needs_an_image<Where, Layer, Given>{};
-  else if constexpr (What == mistake::needs_features) return needs_features<Where, Layer, Given>{};
-  else if constexpr (What == mistake::kernel_too_large) return kernel_larger_than_padded_input<Where, Layer, Given>{};
-  else if constexpr (What == mistake::groups_do_not_divide) return groups_do_not_divide_channels<Where, Layer, Given>{};
-  else if constexpr (What == mistake::pool_padding_too_large) return padding_larger_than_half_the_window<Where, Layer, Given>{};
-  else if constexpr (What == mistake::zero_is_no_size) return zero_is_no_size<Where, Layer, Given>{};
-  else if constexpr (What == mistake::option_not_offered) return option_not_offered<Where, Layer, Given>{};
-  else if constexpr (What == mistake::rejects_input) return layer_rejects_its_input<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_output) return layer_gives_no_output<Where, Layer, Given>{};
-  else if constexpr (What == mistake::element_function_changes_shape) return element_function_changes_shape<Where, Layer, Given>{};
+  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_differ) {
-    return residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>{};
+    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   } else {
     using layer = typename Structure::template layer_at<Index>;
     constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
@@ -219,18 +197,20 @@ constexpr auto explain() {
       for (const factor& each : layer::factors(given)) sum += each.size();
       return sum;
     }(in);
-    return factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>{};
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>>{};
   }
   // clang-format on
 }
 
+/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short because
+/// it is a class that this class needs, with no function in between.
 template <class Scalar, shape Input, class... Layers>
 struct gate {
   static constexpr auto choose() {
     if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
-      return std::type_identity<error::wrong_network<error::empty_network<std::integral_constant<std::size_t, 0>>>>{};
+      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
     } else if constexpr (Input.size() == 0) {
-      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>>>{};
+      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
     } else {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
@@ -239,13 +219,14 @@ struct gate {
             decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
                              error::layer_type<typename found::template layer_at<index>>,
                              error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>());
-        return std::type_identity<error::wrong_network<explanation>>{};
+        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
       } else {
         return std::type_identity<static_network<Scalar, Input, Layers...>>{};
       }
     }
   }
   using type = typename decltype(choose())::type;
+  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
 };
 
 }  // namespace detail

@@ -147,9 +147,14 @@ template <norm_method Method, std::size_t... Entries, class Network, class Loss>
       }
       return 1;
     };
-    ((positions(Entries) == 1 ? void() : static_cast<void>(error::product_method_needs_one_position<
-                                             std::integral_constant<norm_method, Method>, error::at_layer<Entries>,
-                                             error::count<positions(Entries)>>{})),
+    // `if constexpr`: a conditional expression would name the error whatever its condition says.
+    constexpr auto require_one_position = [](auto entry, auto found) {
+      if constexpr (found != 1) {
+        static_cast<void>(error::product_method_needs_one_position<std::integral_constant<norm_method, Method>,
+                                                                   error::at_layer<entry>, error::count<found>>{});
+      }
+    };
+    (require_one_position(std::integral_constant<std::size_t, Entries>{}, std::integral_constant<std::size_t, positions(Entries)>{}),
      ...);
   }
   constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);

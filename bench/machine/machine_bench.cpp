@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/machine/machine_bench.cpp - what this machine can do: Eigen's matrix product, its vector units, and our noise
+//
+//   gemm/<n>, gemm/1024/threads:2  float n x n times n x n by Eigen, 2 n^3 operations. On two threads each multiplies matrices
+//                                  of its own: an upper bound of what two threads of any program get from this product, so
+//                                  that a step on two threads is compared with two cores that clock and share caches alike.
+//   fma_peak, fma_peak/threads:2   independent chains of vector multiply-adds on registers: nothing is faster
+//   noise/<dimension>              Gaussians a second on one thread, added to a vector of that dimension
+#include <benchmark/benchmark.h>
+
+#include <Eigen/Core>
+#include <cstddef>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/host/vector.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/noise.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/step_times.hpp"
+
+namespace {
+
+namespace pg = pergrad;
+
+void gemm(benchmark::State& state, Eigen::Index size, std::size_t threads) {
+  struct operands {
+    Eigen::MatrixXf left;
+    Eigen::MatrixXf right;
+    Eigen::MatrixXf product;
+  };
+  const operands one{Eigen::MatrixXf::Random(size, size), Eigen::MatrixXf::Random(size, size), {}};
+  std::vector<operands> all(threads, one);
+  const pg::host exec{pg::threads{threads}};
+  const auto multiply = [&] {
+    exec.parallel(threads, [&](std::size_t task, std::size_t) {
+      all[task].product.noalias() = all[task].left * all[task].right;
+      benchmark::DoNotOptimize(all[task].product.data());
+    });
+  };
+  multiply();
+  bench::step_times times;
+  for (auto _ : state) times.time(multiply);
+  const auto edge = static_cast<double>(size);
+  state.counters["gflops"] = 2e-9 * edge * edge * edge * static_cast<double>(threads) / times.median();
+}
+
+/// As many chains as hide the latency of a multiply-add on any machine of today and still fit into the registers.
+constexpr std::size_t chains = pg::on_host::vector_registers == 32 ? 24 : 12;
+constexpr std::size_t rounds = std::size_t{1} << 17U;
+
+template <std::size_t... Chain>
+void multiply_and_add(float start, std::index_sequence<Chain...>) {
+  using vector = pg::on_host::vector<float>;
+  const vector factor = pg::on_host::splat(0.5F + start);
+  const vector term = pg::on_host::splat(1.0F + start);
+  vector sums[chains] = {pg::on_host::splat(start + static_cast<float>(Chain))...};
+  for (std::size_t round = 0; round < rounds; ++round) {
+    ((sums[Chain] = sums[Chain] * factor + term), ...);
+  }
+  (benchmark::DoNotOptimize(sums[Chain]), ...);
+}
+
+void fma_peak(benchmark::State& state, std::size_t threads) {
+  const pg::host exec{pg::threads{threads}};
+  float start = 0;
+  benchmark::DoNotOptimize(start);
+  const auto work = [&] {
+    exec.parallel(threads, [&](std::size_t, std::size_t) { multiply_and_add(start, std::make_index_sequence<chains>{}); });
+  };
+  work();
+  bench::step_times times;
+  for (auto _ : state) times.time(work);
+  constexpr double operations = 2.0 * chains * rounds * pg::on_host::vector_lanes<float>;
+  state.counters["gflops"] = 1e-9 * operations * static_cast<double>(threads) / times.median();
+}
+
+void noise(benchmark::State& state, std::size_t dimension) {
+  pg::os_keyed_generator generator;
+  std::vector<float> values(dimension);
+  bench::step_times times;
+  for (auto _ : state) {
+    times.time([&] {
+      pg::add_gaussian<float>(generator.key(), pg::random_purpose::gradient_noise, generator.next_step(), 0, 1.0, values);
+    });
+    benchmark::ClobberMemory();
+  }
+  state.counters["gaussians_per_second"] = static_cast<double>(dimension) / times.median();
+}
+
+const bool registered = [] {
+  for (const int size : {256, 512, 1024}) {
+    benchmark::RegisterBenchmark(("gemm/" + std::to_string(size)).c_str(), gemm, size, 1U)->Unit(benchmark::kMicrosecond);
+  }
+  benchmark::RegisterBenchmark("gemm/1024/threads:2", gemm, 1024, 2U)->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("fma_peak", fma_peak, 1U)->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("fma_peak/threads:2", fma_peak, 2U)->Unit(benchmark::kMicrosecond);
+  for (const std::size_t dimension : {26'010U, 1U << 20U}) {
+    benchmark::RegisterBenchmark(("noise/" + std::to_string(dimension)).c_str(), noise, dimension)
+        ->Unit(benchmark::kMicrosecond);
+  }
+  return true;
+}();
+
+}  // namespace
