@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-sh "$root/.ci/install.sh" g++ cmake ninja-build libeigen3-dev libbenchmark-dev
+sh "$root/.ci/install.sh" g++ cmake ninja-build python3 libeigen3-dev libbenchmark-dev
 
 build=$root/build/bench
 mkdir -p "$build" "$out"
@@ -41,5 +41,7 @@ if ! { cmake -S "$root" --preset bench &&
 fi
 "$build/bench/pergrad_bench" --benchmark_filter="$filter" --benchmark_counters_tabular=true \
   --benchmark_out="$out/results.json" --benchmark_out_format=json
+echo
 grep -q '"run_name"' "$out/results.json" || { echo "bench/run.sh: no benchmark's name matches $filter" >&2; exit 1; }
+python3 "$root/bench/summary.py" "$out/results.json"
 echo "wrote $out/results.json"

@@ -8,7 +8,16 @@
 //   noise/<dimension>              Gaussians a second on one thread, added to a vector of that dimension
 #include <benchmark/benchmark.h>
 
+// g++ 12 takes the deliberately undefined operands in its own AVX-512 header for a mistake (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <Eigen/Core>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+
 #include <cstddef>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/vector.hpp>

@@ -2,7 +2,7 @@
 // bench/norm_methods/norm_methods_bench.cpp - norm_methods/<T>/<d>/<p>: what each norm method costs, beside what is modelled
 //
 // One outer-product block with T positions, view width d and p outputs, float. A method's cost is that of a sample's norm and
-// of its share of the weighted sum, in a tile of as many samples as the engine would take, as in pergrad/host/engine.hpp.
+// of its share of the weighted sum, in a tile of as many samples as the engine would take if this block were all there is.
 // Unit: one multiply-add of the product kernel where it is fastest, measured on a 512 x 512 x 512 product at the start.
 //
 //   product, gram, direct, instantiate   measured cost, in thousands of units (absent: modelled at over 30 times the cheapest)
@@ -58,25 +58,35 @@ double unit_seconds() {
 class block {
  public:
   block(index positions, index view, index outputs) {
-    constexpr index cache = (index{1} << 20) / static_cast<index>(sizeof(float));
-    while (samples_ > 1 && samples_ * (positions * (view + outputs) + view * outputs) > cache) samples_ /= 2;
     leaf_.view[2] = {view, 1, 1};
     leaf_.step[1] = {positions, view, outputs};
     leaf_.outputs = outputs;
     leaf_.x = {0, positions * view};
-    leaf_.delta = {samples_ * positions * view, positions * outputs};
-    workspace_ = numbers(samples_ * positions * (view + outputs) + pg::on_host::line);
-    kept_.resize(static_cast<std::size_t>(samples_ * leaf_.size()));
+    const index samples = tile(norm_method::product);
+    leaf_.delta = {samples * positions * view, positions * outputs};
+    workspace_ = numbers(samples * positions * (view + outputs) + pg::on_host::line);
+    kept_.resize(static_cast<std::size_t>(tile(norm_method::instantiate) * leaf_.size()));
     sum_.resize(static_cast<std::size_t>(leaf_.size()));
-    scaled_.resize(static_cast<std::size_t>(samples_ * positions * outputs));
+    scaled_.resize(static_cast<std::size_t>(samples * positions * outputs));
     weights_.fill(0.5F);
+  }
+
+  /// Samples of a tile: their activations, and where a method keeps them their gradients, fit into a megabyte.
+  [[nodiscard]] index tile(norm_method method) const {
+    constexpr index cache = (index{1} << 20) / static_cast<index>(sizeof(float));
+    const index sample = leaf_.positions() * (leaf_.view_width() + leaf_.outputs) +
+                         (method == norm_method::instantiate ? leaf_.size() : 0);
+    index samples = 16;
+    while (samples > 1 && samples * sample > cache) samples /= 2;
+    return samples;
   }
 
   /// Norms of the tile's samples, and what the samples add to the weighted sum.
   void run(norm_method method) {
+    const index samples = tile(method);
     const pg::on_host::leaf_kernel<float> kernel{leaf_, workspace_.data()};
     pg::on_host::norm_part norms;
-    for (index b = 0; b < samples_; ++b) {
+    for (index b = 0; b < samples; ++b) {
       switch (method) {
         case norm_method::product:
           norms.squared += kernel.by_product(b);
@@ -96,19 +106,17 @@ class block {
     }
     benchmark::DoNotOptimize(norms);
     if (method == norm_method::instantiate) {
-      for (index b = 0; b < samples_; ++b) {
+      for (index b = 0; b < samples; ++b) {
         pg::on_host::add_scaled_to(sum_.data(), 0.5F, static_cast<const float*>(kept_.data() + b * leaf_.size()), leaf_.size());
       }
     } else {
-      kernel.add_weighted_sum(samples_, weights_.data(), sum_.data(), scaled_.data());
+      kernel.add_weighted_sum(samples, weights_.data(), sum_.data(), scaled_.data());
     }
     benchmark::ClobberMemory();
   }
   [[nodiscard]] pg::block_size size() const { return leaf_.block(); }
-  [[nodiscard]] double samples() const { return static_cast<double>(samples_); }
 
  private:
-  index samples_ = 16;
   pg::on_host::outer_leaf leaf_;
   std::vector<float> workspace_;
   std::vector<float> kept_;
@@ -141,7 +149,7 @@ void norm_methods(benchmark::State& state, index positions, index view, index ou
   double best = 1e300;
   double of_chosen = 0;
   for (entry& each : entries) {
-    const double units = each.times.median() / measured.samples() / unit_seconds();
+    const double units = each.times.median() / static_cast<double>(measured.tile(each.method)) / unit_seconds();
     const std::string name{pg::name_of(each.method)};
     state.counters[name] = units / 1000;
     state.counters[name + "_ratio"] = units / each.modelled;

@@ -79,6 +79,7 @@ struct window_options {
   std::size_t groups = 1;
   bool bias = true;
   bool stride_given = false;
+  bool unknown_given = false;  ///< something that is no option at all
 };
 
 template <std::size_t Height, std::size_t Width>
@@ -99,6 +100,11 @@ constexpr void apply(window_options& options, pergrad::groups<Count> option) noe
   options.groups = option.value;
 }
 constexpr void apply(window_options& options, no_bias) noexcept { options.bias = false; }
+
+template <class Unknown>
+constexpr void apply(window_options& options, Unknown) noexcept {
+  options.unknown_given = true;
+}
 
 template <class... Options>
 [[nodiscard]] constexpr window_options gather_options() noexcept {

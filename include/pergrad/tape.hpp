@@ -38,6 +38,23 @@ inline constexpr index lane_count = [] {
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
 
+/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its tiles.
+/// An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a sixteenth of the time.
+template <class Network>
+[[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index bytes = table.native_size * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.native_size;
+  constexpr index tile_cost = [] {
+    index sum = 1;
+    for (std::size_t k = 0; k < table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
+    return 3 * table.tile * sum;  // forward, input gradient and weight gradient
+  }();
+  constexpr index tiles_a_lane = std::max<index>(1, 16 * lane_cost / tile_cost);
+  constexpr index few = 4;  // never so few that a small machine idles
+  return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
+}
+
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
 inline constexpr std::size_t usual_sums =

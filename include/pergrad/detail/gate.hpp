@@ -73,6 +73,8 @@ template <class Layer>
     return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
   } else if constexpr (has_value<Layer>) {
     return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
   } else if constexpr (!has_output_shape<Layer>) {
     return mistake::no_output_shape;
   } else if constexpr (!has_parameter_count<Layer>) {
@@ -202,6 +204,10 @@ constexpr auto explain() {
   // clang-format on
 }
 
+[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
+  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
+}
+
 /// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short because
 /// it is a class that this class needs, with no function in between.
 template <class Scalar, shape Input, class... Layers>
@@ -209,16 +215,16 @@ struct gate {
   static constexpr auto choose() {
     if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
       return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
-    } else if constexpr (Input.size() == 0) {
+    } else if constexpr (!all_extents_positive(Input)) {
       return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
     } else {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
         constexpr std::size_t index = found::found.first_mistake;
-        using explanation =
-            decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
+        using explanation = typename decltype(
+            explain<found::found.what, error::at_layer<found::entry_of(index)>,
                              error::layer_type<typename found::template layer_at<index>>,
-                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>());
+                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>())::type;
         return std::type_identity<error::wrong_network<explanation, Scalar>>{};
       } else {
         return std::type_identity<static_network<Scalar, Input, Layers...>>{};

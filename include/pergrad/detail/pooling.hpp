@@ -33,8 +33,10 @@ struct sliding_windows {
     return Kernel.height * Kernel.width;
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias) {
+      return mistake::option_not_offered;
+    }
     if (in.rank() != 3) return mistake::needs_an_image;
-    if (options.dilation != extent{1} || options.groups != 1 || !options.bias) return mistake::option_not_offered;
     if (Kernel.height == 0 || Kernel.width == 0 || step.height == 0 || step.width == 0) return mistake::zero_is_no_size;
     if (2 * options.padding.height > Kernel.height || 2 * options.padding.width > Kernel.width) {
       return mistake::pool_padding_too_large;

@@ -31,14 +31,17 @@ template <class Network>
 class gradient;
 }  // namespace unprotected
 
+/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as well.
+struct stand_in_base {};
+
 namespace error {
 
 /// Stands in for an expression or an object; takes whatever is done with it.
-struct explained {
+struct explained : stand_in_base {
   template <class... Any>
-  constexpr explicit(false) explained(Any&&...) noexcept {}
+  explicit(false) explained(Any&&...) noexcept {}
   template <class Any>
-  constexpr explained& operator=(Any&&) noexcept {
+  explained& operator=(Any&&) noexcept {
     return *this;
   }
   template <class Any>
@@ -65,8 +68,6 @@ struct explained {
   }
   template <class... Any>
   static void step(Any&&...) noexcept {}
-  template <class... Any>
-  static void apply(Any&&...) noexcept {}
   template <class... Any>
   static void clear(Any&&...) noexcept {}
 };

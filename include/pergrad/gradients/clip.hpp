@@ -74,7 +74,7 @@ inline constexpr std::size_t layer_groups = on_host::program<Network>::table.lay
 
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite counts as 0.
 template <class Leaf, class Rule>
-class clipped_gradients {
+class clipped_gradients : public detail::expression_tag {
  public:
   using leaf_type = Leaf;
   using rule_type = Rule;
@@ -143,6 +143,33 @@ template <class Network, class Loss>
     throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " + std::to_string(stability));
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// Of anything else: an error that says what can be clipped, and with what.
+template <detail::expression Given, class... Bound>
+requires(!detail::is_leaf<Given>::value || !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1)))
+[[nodiscard]] error::explained clip(const Given& /*given*/, const Bound&... /*bound*/) {
+  if constexpr (!detail::any_explained<Given, Bound...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
+  }
+  return {};
+}
+template <detail::expression Given, class... Bound>
+requires(!detail::is_leaf<Given>::value ||
+         !((std::is_convertible_v<Bound, l2_clip_norm> || std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
+           (sizeof...(Bound) == 1)))
+[[nodiscard]] error::explained clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
+  if constexpr (!detail::any_explained<Given, Bound...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given, class... Rest>
+[[nodiscard]] error::explained normalise(const Given& /*given*/, const Rest&... /*rest*/) {
+  if constexpr (!detail::any_explained<Given, Rest...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::normalise, Given, Rest...>{});
+  }
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1

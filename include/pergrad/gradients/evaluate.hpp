@@ -60,8 +60,8 @@ template <class Expression>
   }
 }
 
-/// One expression and where its result goes.
-template <class Expression>
+/// One expression and where its result goes; `Enclosed` if into a bounded_total, which shows its numbers to nobody.
+template <class Expression, bool Enclosed = false>
 class assignment {
  public:
   using value_type = typename value_type_of<Expression>::type;
@@ -158,6 +158,32 @@ template <class Destination>
 struct is_bounded_total : std::false_type {};
 template <class Network>
 struct is_bounded_total<bounded_total<Network>> : std::true_type {};
+template <class Expression>
+struct is_bounded_sum : std::false_type {};
+template <class Leaf, class Rule>
+struct is_bounded_sum<bounded_sum<Leaf, Rule>> : std::true_type {};
+template <class Type>
+struct is_assignment : std::false_type {};
+template <class Expression, bool Enclosed>
+struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
+
+/// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
+template <class Function, class Destination, class Expression>
+[[nodiscard]] constexpr auto explanation_of_assignment() {
+  if constexpr (any_explained<Destination, Expression>) {
+    return std::type_identity<char>{};
+  } else if constexpr (is_private_gradient<Destination>::value && (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
+    return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
+  } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
+    return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+  } else if constexpr (!evaluable<Expression>) {
+    return std::type_identity<error::has_no_meaning<Function, Expression>>{};
+  } else {
+    return std::type_identity<char>{};
+  }
+}
+template <class Function, class Destination, class Expression>
+using assignment_explanation = typename decltype(explanation_of_assignment<Function, Destination, Expression>())::type;
 
 }  // namespace detail
 
@@ -166,35 +192,31 @@ struct is_bounded_total<bounded_total<Network>> : std::true_type {};
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
-  if constexpr (std::is_same_v<Expression, error::explained>) {
+  using explanation = detail::assignment_explanation<error::function::assign, plain, Expression>;
+  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
+    static_cast<void>(explanation{});
     return error::explained{};
-  } else if constexpr (!detail::evaluable<Expression>) {
-    static_cast<void>(error::has_no_meaning<Expression>{});
-    return error::explained{};
-  } else if constexpr (detail::is_private_gradient<plain>::value && !detail::is_noised<Expression>) {
-    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
-    return error::explained{};
-  } else if constexpr (detail::is_bounded_total<plain>::value) {
-    destination.clear();
-    gradient_access::admit(destination, expression.sensitivity());
-    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
   } else {
-    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
+    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
+    if constexpr (enclosed) {
+      destination.clear();
+      gradient_access::admit(destination, expression.sensitivity());
+    }
+    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, false};
   }
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  if constexpr (std::is_same_v<Expression, error::explained>) {
-    return error::explained{};
-  } else if constexpr (!detail::evaluable<Expression>) {
-    static_cast<void>(error::has_no_meaning<Expression>{});
+  using plain = std::remove_cvref_t<Destination>;
+  using explanation = detail::assignment_explanation<error::function::accumulate, plain, Expression>;
+  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
+    static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    if constexpr (detail::is_bounded_total<std::remove_cvref_t<Destination>>::value) {
-      gradient_access::admit(destination, expression.sensitivity());
-    }
-    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, true};
+    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
+    if constexpr (enclosed) gradient_access::admit(destination, expression.sensitivity());
+    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, true};
   }
 }
 
@@ -205,7 +227,7 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   if constexpr (detail::is_noised<Expression>) {
     auto only = assign(update, expression);
     detail::evaluate_together(executor, only);
-  } else if constexpr (!std::is_same_v<Expression, error::explained>) {
+  } else if constexpr (!detail::is_explained<Expression>) {
     static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
   }
 }
@@ -225,14 +247,24 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
 template <class Leaf, class Rule>
-void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>> chunk) {
+void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, true> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.
+template <class Given>
+void evaluate_into(const host& /*executor*/, const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
+}
 template <class Destination, class Expression>
-void evaluate_into(const host& /*executor*/, Destination& /*destination*/, const Expression& /*expression*/) {
-  if constexpr (!std::is_same_v<Expression, error::explained> && !std::is_same_v<Destination, error::explained>) {
-    static_cast<void>(error::release_needs_noise<Expression>{});
+void evaluate_into(const host& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
+  if constexpr (!detail::any_explained<Destination, Expression>) {
+    static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
+  }
+}
+template <class First, class Second, class Third, class... Rest>
+void evaluate_into(const host& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
+  if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
+    static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
   }
 }
 
@@ -241,23 +273,26 @@ namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
 template <class Destination, class Expression>
-requires detail::evaluable<Expression>
+requires(!pergrad::detail::is_assignment<Expression>::value)
 void evaluate_into(const host& executor, Destination&& destination, const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
-  if constexpr (!std::is_same_v<decltype(only), error::explained>) pergrad::detail::evaluate_together(executor, only);
+  if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
-template <class... Expressions>
-void evaluate_into(const host& executor, detail::assignment<Expressions>... assignments) {
-  pergrad::detail::evaluate_together(executor, assignments...);
+template <class... Assignments>
+requires((pergrad::detail::is_assignment<Assignments>::value || pergrad::detail::is_explained<Assignments>) && ...)
+void evaluate_into(const host& executor, Assignments... assignments) {
+  if constexpr (!pergrad::detail::any_explained<Assignments...>) {
+    pergrad::detail::evaluate_together(executor, assignments...);
+  }
 }
 /// Evaluates and returns the values. Allocates them.
 template <class Expression>
 [[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
-  if constexpr (std::is_same_v<Expression, error::explained>) {
+  if constexpr (pergrad::detail::is_explained<Expression>) {
     return std::vector<double>{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {
-    static_cast<void>(error::has_no_meaning<Expression>{});
+    static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
     return std::vector<double>{};
   } else {
     std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(pergrad::detail::value_count_of(expression));

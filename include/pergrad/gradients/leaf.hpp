@@ -5,9 +5,12 @@
 // evaluation (evaluate.hpp) computes, and it names the executor.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
+#include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/host/engine.hpp>
 #include <pergrad/host/request.hpp>
@@ -26,11 +29,19 @@ using strategy = on_host::strategy_kind;
 template <class Leaf, bool Clipped>
 class gradient_row;
 
+namespace detail {
+
+/// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
+struct expression_tag {};
+struct per_sample_scalar_tag : expression_tag {};
+
+}  // namespace detail
+
 /// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
 ///
 /// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive it.
 template <class Network, class Loss>
-class per_sample_gradient_leaf {
+class per_sample_gradient_leaf : public detail::expression_tag {
  public:
   using network_type = Network;
   using loss_type = Loss;
@@ -103,33 +114,45 @@ class per_sample_gradient_leaf {
 namespace detail {
 
 template <class Type>
-inline constexpr bool is_wrong_network = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
-
-template <class Type>
 struct is_leaf : std::false_type {};
 template <class Network, class Loss>
 struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
+
+/// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does not
+/// take: it explains.
+template <class Type>
+concept expression = std::is_base_of_v<expression_tag, Type> || is_explained<Type>;
+template <class Type>
+concept expression_but_no_leaf = expression<Type> && !is_leaf<Type>::value;
 
 }  // namespace detail
 
 /// The lazy per-sample gradients of a batch. Network, batch and tape are referred to: name them.
 /// Throws std::invalid_argument if the batch is larger than the tape.
 template <class Network, class Loss, class Batch, class Tape>
-[[nodiscard]] auto per_sample_gradients(Network&& network, Loss loss, Batch&& samples, Tape&& tape) {
+[[nodiscard]] auto per_sample_gradients(Network&& network, Loss loss, Batch&& samples, Tape&& tape_to_use) {
   using network_type = std::remove_cvref_t<Network>;
-  if constexpr (detail::is_wrong_network<Network> || detail::is_wrong_network<Tape>) {
+  using batch_type = std::remove_cvref_t<Batch>;
+  using tape_type = std::remove_cvref_t<Tape>;
+  if constexpr (detail::any_explained<Network, Batch, Tape>) {
     return error::explained{};
   } else if constexpr (!std::is_lvalue_reference_v<Tape>) {
-    static_cast<void>(error::temporary_tape<std::remove_cvref_t<Tape>>{});
+    static_cast<void>(error::temporary_tape<tape_type>{});
     return error::explained{};
   } else if constexpr (!std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Batch>) {
-    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, Batch, Network>>{});
+    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, batch_type, network_type>>{});
     return error::explained{};
-  } else if constexpr (!Loss::accepts(network_type::output_shape)) {
-    static_cast<void>(error::loss_rejects_the_networks_output<Loss, error::gets<network_type::output_shape>>{});
+  } else if constexpr (detail::cannot_be_trained<network_type, Loss>) {
+    static_cast<void>(detail::loss_explanation<network_type, Loss>{});
+    return error::explained{};
+  } else if constexpr (!std::is_same_v<tape_type, tape<network_type>> || std::is_const_v<std::remove_reference_t<Tape>>) {
+    static_cast<void>(error::tape_does_not_fit<network_type, std::remove_reference_t<Tape>>{});
+    return error::explained{};
+  } else if constexpr (!std::is_same_v<batch_type, batch<network_type, Loss>>) {
+    static_cast<void>(error::batch_does_not_fit<network_type, Loss, batch_type>{});
     return error::explained{};
   } else {
-    return per_sample_gradient_leaf<network_type, Loss>{network, loss, samples, tape};
+    return per_sample_gradient_leaf<network_type, Loss>{network, loss, samples, tape_to_use};
   }
 }
 
@@ -138,33 +161,44 @@ template <class Network, class Loss, class Batch, class Tape>
 /// unless they are listed, which is an error.
 template <norm_method Method, std::size_t... Entries, class Network, class Loss>
 [[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
-  static_assert(Method != norm_method::elementwise, "elementwise is not a choice: elementwise blocks are always instantiated");
-  static_assert(((Entries < 64 && Entries < Network::structure::size) && ...), "with_method: there is no such entry");
-  if constexpr (Method == norm_method::product) {
-    constexpr auto positions = [](std::size_t entry) -> std::size_t {
-      for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
-        if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
-      }
-      return 1;
-    };
-    // `if constexpr`: a conditional expression would name the error whatever its condition says.
-    constexpr auto require_one_position = [](auto entry, auto found) {
-      if constexpr (found != 1) {
-        static_cast<void>(error::product_method_needs_one_position<std::integral_constant<norm_method, Method>,
-                                                                   error::at_layer<entry>, error::count<found>>{});
-      }
-    };
-    (require_one_position(std::integral_constant<std::size_t, Entries>{}, std::integral_constant<std::size_t, positions(Entries)>{}),
-     ...);
+  constexpr auto positions = [](std::size_t entry) -> std::size_t {
+    for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
+      if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
+    }
+    return 1;
+  };
+  using method_type = std::integral_constant<norm_method, Method>;
+  if constexpr (Method == norm_method::elementwise || !((Entries < 64 && Entries < Network::structure::size) && ...)) {
+    static_cast<void>(error::method_not_offered<method_type, error::entries<Entries...>>{});
+    return error::explained{};
+  } else if constexpr (Method == norm_method::product && !((positions(Entries) == 1) && ...)) {
+    constexpr std::size_t most_positions = std::max({std::size_t{1}, positions(Entries)...});
+    static_cast<void>(error::product_method_needs_one_position<method_type, error::entries<Entries...>, error::count<most_positions>>{});
+    return error::explained{};
+  } else {
+    constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
+    return gradients.with(Method, layers);
   }
-  constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
-  return gradients.with(Method, layers);
+}
+template <norm_method Method, std::size_t... Entries, detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained with_method(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::with_method, Given>{});
+  }
+  return {};
 }
 
 /// The same gradients by another strategy of the papers.
 template <strategy Strategy, class Network, class Loss>
 [[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return gradients.with(Strategy);
+}
+template <strategy Strategy, detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained with_strategy(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::with_strategy, Given>{});
+  }
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1

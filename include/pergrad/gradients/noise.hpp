@@ -59,7 +59,7 @@ class gradient {
 
 /// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk only.
 template <class Network>
-class bounded_total {
+class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
@@ -122,11 +122,14 @@ template <random_generator Generator>
   return {multiplier, &generator};
 }
 template <random_generator Generator>
-void gaussian_noise(noise_multiplier multiplier, const Generator&& generator) = delete;
+[[nodiscard]] error::explained gaussian_noise(noise_multiplier /*multiplier*/, const Generator&& /*generator*/) {
+  static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
 
 /// A bounded sum with noise, times a public factor.
 template <class Sum, class Generator>
-class noised_sum {
+class noised_sum : public detail::expression_tag {
  public:
   using scalar = typename Sum::scalar;
   using value_type = scalar;
@@ -202,15 +205,55 @@ template <class Leaf, class Rule, class Generator>
   return noised_sum<bounded_sum<Leaf, Rule>, Generator>{sum, noise};
 }
 template <class Network, class Generator>
+requires(!detail::is_explained<Network>)
 [[nodiscard]] auto operator+(const bounded_total<Network>& total, gaussian_noise_of<Generator> noise) {
   return noised_total<Network, Generator>{total_reference<Network>{total}, noise};
 }
 template <class Other, class Generator>
 [[nodiscard]] auto operator+(const Other& /*other*/, gaussian_noise_of<Generator> /*noise*/) {
-  if constexpr (!std::is_same_v<Other, error::explained>) {
-    static_cast<void>(error::noise_on_an_unclipped_sum<Other>{});
-  }
+  if constexpr (!detail::is_explained<Other>) static_cast<void>(error::noise_on_an_unclipped_sum<Other>{});
   return error::explained{};
+}
+
+namespace detail {
+
+template <class Type>
+inline constexpr bool is_noise = false;
+template <class Generator>
+inline constexpr bool is_noise<gaussian_noise_of<Generator>> = true;
+
+/// Arithmetic that is offered for neither operand.
+template <class Left, class Right>
+concept meaningless_pair = unpaired<Left, Right> && !is_noise<Right>;
+
+}  // namespace detail
+
+/// Arithmetic is for per-sample scalars and numbers; on anything else it is an error that says so.
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator+(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator-(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator*(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator/(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) {
+    static_cast<void>(error::has_no_meaning<error::function::divided_by, Left, Right>{});
+  }
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1

@@ -51,38 +51,45 @@ struct block_size {
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
-/// The constants are ratios measured with bench/cost_model on AVX-512 and AVX2 machines; a choice that is off by a factor of
-/// 2 in one of them changes the method only where two methods are about as good.
+/// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is modelled
+/// here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and the choice costs at
+/// most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ little.
 struct host_costs {
-  double gram_multiply_add = 4;       ///< Gram entries are summed in double, which product kernels are not
-  double kept_element = 1.5;          ///< square, keep and add up one element of G_b inside the L2 cache
-  double kept_element_beyond = 12;    ///< the same when G_b does not fit there
-  double direct_element = 0.5;        ///< square one element in registers
+  double dot_element = 12;          ///< one element of a dot product: those are summed in double, which products are not
+  double dot_pair = 800;            ///< a dot of two x and one of two delta, however short
+  double summed_element = 0.5;      ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
+  double direct_element = 8;        ///< square one element of G_b in registers
+  double kept_element = 13;         ///< square, keep and add up one element of G_b inside the L2 cache
+  double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
+  std::size_t vector_bytes = 64;    ///< a row of G_b is computed in whole vectors
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
 [[nodiscard]] constexpr double modelled_cost(norm_method method, block_size block, std::size_t scalar_bytes,
                                              host_costs costs = {}) noexcept {
   const auto real = [](std::size_t count) { return static_cast<double>(count); };
+  const std::size_t lanes = costs.vector_bytes / scalar_bytes;
   const double positions = real(block.positions);
-  const double widths = real(block.view + block.outputs);
-  const double weights = real(block.view) * real(block.outputs);
-  const double sum = positions * weights;
+  const double weights = real(block.view) * real((block.outputs + lanes - 1) / lanes * lanes);
+  const double product = positions * weights;
+  const double sum = product + costs.summed_element * weights;
+  const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
+  const double rounding_bound = positions * pair;  // leaves.hpp, rounding_slack
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
   switch (method) {
     case norm_method::product:
-      cost = block.positions == 1 ? 2 * widths + sum : 1e300;
+      cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      cost = costs.gram_multiply_add * positions * (positions + 1) / 2 * (widths + 1) + sum;
+      cost = positions * (positions + 1) / 2 * pair + rounding_bound + sum;
       break;
     case norm_method::direct:
-      cost = sum + costs.direct_element * weights + sum;
+      cost = product + costs.direct_element * weights + rounding_bound + sum;
       break;
     default:
-      cost = sum + (fits ? costs.kept_element : costs.kept_element_beyond) * weights;
+      cost = product + (fits ? costs.kept_element : costs.kept_element_beyond) * weights;
       break;
   }
   return cost * real(block.groups);

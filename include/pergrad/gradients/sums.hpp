@@ -14,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace pergrad::inline v0_1 {
@@ -41,7 +42,7 @@ on_host::observer<Scalar>& new_observer(on_host::run_request<Scalar>& request) {
 
 /// sum_b g_b, or with a public scale 1 / B their mean: the ordinary gradient. It has no sensitivity.
 template <class Leaf>
-class plain_sum {
+class plain_sum : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -62,7 +63,7 @@ class plain_sum {
 
 /// sum_b w_b g_b with weights from a per-sample scalar expression or from a list. Any weights, so no sensitivity.
 template <class Leaf, class Weights>
-class weighted_gradient_sum {
+class weighted_gradient_sum : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -77,7 +78,12 @@ class weighted_gradient_sum {
     sum.accumulate = accumulate;
     request.norms = true;
     if constexpr (per_sample_scalar<Weights>) {
-      request.direction = detail::direction_of<scalar>(weights_);
+      if (const scalar* direction = detail::direction_of<scalar>(weights_); direction != nullptr) {
+        if (request.direction != nullptr && request.direction != direction) {
+          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
+        }
+        request.direction = direction;
+      }
       sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
         *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
       };
@@ -95,7 +101,7 @@ class weighted_gradient_sum {
 
 /// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one sample can move it.
 template <class Leaf, class Rule>
-class bounded_sum {
+class bounded_sum : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -122,7 +128,7 @@ class bounded_sum {
 
 /// (1/B) sum_b g_b², element by element.
 template <class Leaf>
-class second_moment_of {
+class second_moment_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -143,7 +149,7 @@ class second_moment_of {
 
 /// (1/B) sum_b g_b² - mean², element by element: the population variance, never below 0.
 template <class Leaf>
-class variance_of {
+class variance_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -167,7 +173,7 @@ class variance_of {
 
 /// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped ones.
 template <class Gradients, bool Clipped>
-class materialised_gradients {
+class materialised_gradients : public detail::expression_tag {
  public:
   using scalar = typename Gradients::scalar;
   using value_type = scalar;
@@ -224,7 +230,7 @@ class gradient_row : public materialised_gradients<Gradients, Clipped> {
 
 /// The network's outputs, `[B, outputs]`, in PyTorch's order.
 template <class Leaf>
-class outputs_of {
+class outputs_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -248,7 +254,7 @@ class outputs_of {
 
 /// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the evaluation.
 template <class Leaf>
-class gram_of {
+class gram_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = double;
@@ -354,6 +360,64 @@ template <class Network, class Loss>
 template <class Network, class Loss>
 [[nodiscard]] auto gram(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return gram_of{gradients};
+}
+
+namespace detail {
+
+template <class Type>
+struct is_clipped : std::false_type {};
+template <class Leaf, class Rule>
+struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
+
+}  // namespace detail
+
+/// Of anything else: an error that says what these functions take.
+template <detail::expression_but_no_leaf Given, class... Rest>
+requires(!detail::is_clipped<Given>::value)
+[[nodiscard]] error::explained sum(const Given& /*given*/, const Rest&... /*rest*/) {
+  if constexpr (!detail::any_explained<Given, Rest...>) {
+    static_cast<void>(error::cannot_be_summed<error::function::sum, Given, Rest...>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained mean(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
+  return {};
+}
+template <detail::expression Given, class Weights>
+requires(!detail::is_leaf<Given>::value || (detail::expression<Weights> && !per_sample_scalar<Weights>))
+[[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
+  if constexpr (!detail::any_explained<Given, Weights>) {
+    static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+requires(!detail::is_clipped<Given>::value)
+[[nodiscard]] error::explained materialise(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained second_moment(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained variance(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained outputs(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained gram(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1

@@ -49,7 +49,7 @@ class engine {
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
     const index tiles = (count + tile - 1) / tile;
-    constexpr index lanes = lane_count<Network>;
+    const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
     passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
@@ -88,8 +88,8 @@ class engine {
 
   /// Adds the lanes up in order and puts the sum into PyTorch's order.
   static void gather(const host& executor, tape_type& tape, const sum_request<scalar>& sum, index number, index tiles) {
-    constexpr index lanes = lane_count<Network>;
-    std::array<const scalar*, static_cast<std::size_t>(lanes)> used{};
+    const index lanes = lanes_for<Network>(tiles);
+    std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;

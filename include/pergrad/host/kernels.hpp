@@ -206,12 +206,24 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
   const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
-  for (index n = first; n < last; ++n) {
-    const Scalar* from = weights + n * channels * taps;
-    Scalar* to = panel + n / outputs * taps * channels * outputs + n % outputs;
-    for (index tap = 0; tap < taps; ++tap) {
-      for (index c = 0; c < channels; ++c) to[(tap * channels + c) * outputs] = from[c * taps + tap];
+  const index width = channels * taps;
+  for (index n = first; n < last;) {
+    // A cache line of outputs at a time: every line of the panel is written once and whole.
+    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
+    const Scalar* from = weights + n * width;
+    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    for (index c = 0; c < channels; ++c) {
+      for (index tap = 0; tap < taps; ++tap) {
+        Scalar* out = to + (tap * channels + c) * outputs;
+        const Scalar* in = from + c * taps + tap;
+        if (together == line) {
+          for (index j = 0; j < line; ++j) out[j] = in[j * width];
+        } else {
+          for (index j = 0; j < together; ++j) out[j] = in[j * width];
+        }
+      }
     }
+    n += together;
   }
 }
 

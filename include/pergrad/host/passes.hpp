@@ -141,7 +141,7 @@ class passes {
   [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
 
   static constexpr index outputs_per_task(const node_row& row) {
-    return std::max<index>(1, (index{1} << 13) / static_cast<index>(row.map.view_width()));
+    return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
   }
   static constexpr index pack_tasks(const node_row& row) {
     return row.kind == node_kind::affine

@@ -66,7 +66,7 @@ struct worker {
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
     passes<Network> pass{network, tape_access::panels(tape), workspace};
     pass.load(source.context, source.input, first, samples);
-    if (one_by_one && request.backward) {
+    if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
       for (index b = 0; b < samples; ++b) {
         forward_backward(pass, first, b, b + 1, nullptr);
@@ -264,17 +264,23 @@ struct worker {
   }
 
   void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
-    // Plain sums first: a sample that a weighted sum leaves out has its factors erased.
-    for (const bool weighted : {false, true}) {
+    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Reweighted sums last: each runs the
+    // passes anew, so that the first pass's factors are gone.
+    for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
-        if (request.sums[s].unit == weighted) continue;
-        form_sum(pass, request.sums[s], first, samples, sums + static_cast<index>(s) * table.native_size);
+        const sum_request<scalar>& sum = request.sums[s];
+        if (turn != (sum.unit ? 0 : is_reweighted(sum) ? 2 : 1)) continue;
+        form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
       }
     }
   }
+  /// Ghost clipping forms a sum with one weight a sample by a second pass.
+  [[nodiscard]] bool is_reweighted(const sum_request<scalar>& sum) const noexcept {
+    return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
+  }
 
   void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-    if (request.strategy == strategy_kind::ghost && !request_sum.unit && !request_sum.per_layer) {
+    if (is_reweighted(request_sum)) {
       reweighted_sum(pass, request_sum, first, samples, sum);
       return;
     }

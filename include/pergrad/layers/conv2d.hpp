@@ -36,6 +36,7 @@ struct conv2d {
             .bias = options.bias};
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.unknown_given) return detail::mistake::option_not_offered;
     if (in.rank() != 3) return detail::mistake::needs_an_image;
     if (Channels == 0 || Kernel.height == 0 || Kernel.width == 0 || options.stride.height == 0 ||
         options.stride.width == 0 || options.dilation.height == 0 || options.dilation.width == 0 || options.groups == 0) {

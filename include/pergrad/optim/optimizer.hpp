@@ -32,7 +32,7 @@ class optimizer_steps {
   }
   template <class Gradient>
   void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, expected_batch_size /*divisor*/) {
-    if constexpr (!std::is_same_v<Gradient, error::explained>) {
+    if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
@@ -57,7 +57,9 @@ namespace unprotected {
 /// One update with scale * gradient, for ordinary training: no privacy.
 template <class Optimizer, class Network>
 void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient, double scale = 1) {
-  optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+  if constexpr (!detail::is_explained<Network>) {
+    optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+  }
 }
 
 }  // namespace unprotected

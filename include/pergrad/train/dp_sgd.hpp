@@ -204,6 +204,19 @@ class dp_sgd {
   step_metrics metrics_;
 };
 
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator>
+requires detail::cannot_be_trained<Network, Loss>
+class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) noexcept {}
+  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  step_metrics metrics_;
+};
+
 template <class Network, class Loss>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
 template <class Network, class Loss, random_generator Generator>

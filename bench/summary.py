@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the results of bench/run.sh and prints them as tables, with the ratios that are our goals."""
+
+import argparse
+import json
+import pathlib
+import sys
+
+BATCHES = (16, 256, 2048)
+THREADS = (1, 2)
+MOST_DP_RATIO = 1.3  # DP step / non-private step
+LEAST_GEMM_RATIO = 0.3  # DP gflops / gemm/1024 gflops at the same threads
+MOST_MEMORY_CHANGE = 0.05  # of a step's peak from the smallest to the largest batch
+
+
+def read(path):
+    """Benchmarks by name; of repeated ones the one with the median time per iteration."""
+    runs = {}
+    for row in json.loads(path.read_text(encoding="utf-8"))["benchmarks"]:
+        if row.get("run_type", "iteration") == "iteration" and not row.get("error_occurred"):
+            runs.setdefault(row["run_name"], []).append(row)
+    return {name: sorted(rows, key=lambda row: row["real_time"])[len(rows) // 2] for name, rows in runs.items()}
+
+
+def table(header, rows):
+    """Prints aligned columns; the first is text."""
+    cells = [header, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        print("  ".join(cell.ljust(width) if column == 0 else cell.rjust(width)
+                        for column, (cell, width) in enumerate(zip(row, widths))).rstrip())
+    print()
+
+
+def verdict(good):
+    return "met" if good else "missed"
+
+
+def on_threads(name, threads):
+    return name if threads == 1 else f"{name}/threads:{threads}"
+
+
+def machine(results):
+    names = [name for name in results if name.startswith(("gemm/", "fma_peak"))]
+    if names:
+        table(["machine", "GF/s"], [[name, f"{results[name]['gflops']:.1f}"] for name in names])
+    names = [name for name in results if name.startswith("noise/")]
+    if names:
+        table(["noise", "M Gaussians/s"], [[name, f"{results[name]['gaussians_per_second'] / 1e6:.0f}"] for name in names])
+
+
+def steps(results):
+    """One row for every task, batch and number of threads that was run in both kinds."""
+    rows = []
+    for name in results:
+        parts = name.split("/")
+        if len(parts) != 4 or parts[1] != "dp" or "us_per_sample" not in results[name]:
+            continue
+        task, _, batch, threads = parts
+        dp, plain = results[name], results.get(f"{task}/non_private/{batch}/{threads}")
+        row = [f"{task} batch {batch}, {threads} threads" if threads != "1" else f"{task} batch {batch}, 1 thread"]
+        row.append(f"{plain['us_per_sample']:.2f}" if plain else "-")
+        row.append(f"{dp['us_per_sample']:.2f}")
+        ratio = dp["us_per_sample"] / plain["us_per_sample"] if plain else None
+        row += [f"{ratio:.3f}", verdict(ratio <= MOST_DP_RATIO)] if plain else ["-", "-"]
+        row.append(f"{dp['gflops']:.1f}")
+        gemm = results.get(on_threads("gemm/1024", int(threads)))
+        share = dp["gflops"] / gemm["gflops"] if gemm else None
+        row += [f"{share:.2f}", verdict(share >= LEAST_GEMM_RATIO)] if gemm else ["-", "-"]
+        peak = results.get(on_threads("fma_peak", int(threads)))
+        row.append(f"{dp['gflops'] / peak['gflops']:.2f}" if peak else "-")
+        rows.append(row)
+    if rows:
+        table(["step, us a sample", "non-private", "DP", "ratio", f"<= {MOST_DP_RATIO}", "DP GF/s", "/ gemm/1024",
+               f">= {LEAST_GEMM_RATIO}", "/ fma_peak"], rows)
+
+
+def memory(results):
+    """How a step's memory changes from the smallest to the largest batch."""
+    rows = []
+    series = sorted({(parts[0], parts[1], parts[3]) for parts in (name.split("/") for name in results)
+                     if len(parts) == 4 and parts[1] in ("dp", "non_private")})
+    for task, kind, threads in series:
+        few, many = (results.get(f"{task}/{kind}/{batch}/{threads}") for batch in (BATCHES[0], BATCHES[-1]))
+        if not few or not many:
+            continue
+        row = [f"{task}/{kind}, {threads} thread{'s' if threads != '1' else ''}"]
+        for counter in ("peak_bytes", "reserved_bytes"):
+            change = many[counter] / few[counter]
+            row += [f"{few[counter] / 1e6:.2f}", f"{many[counter] / 1e6:.2f}", f"{change:.3f}"]
+            if counter == "peak_bytes":
+                row.append(verdict(abs(change - 1) <= MOST_MEMORY_CHANGE))
+        rows.append(row)
+    if rows:
+        few, many = BATCHES[0], BATCHES[-1]
+        table(["memory, MB", f"peak {few}", f"peak {many}", "ratio", f"within {MOST_MEMORY_CHANGE:.0%}",
+               f"reserved {few}", f"reserved {many}", "ratio"], rows)
+
+
+def norm_methods(results):
+    """Where the cost model's choice is not the best measured method."""
+    rows = [results[name] for name in results if name.startswith("norm_methods/")]
+    if not rows:
+        return
+    near = [row for row in rows if row["chosen_vs_best"] <= 1.1]
+    print(f"norm methods: the model's choice is within 10 % of the best in {len(near)} of {len(rows)} blocks")
+    methods = ("product", "gram", "direct", "instantiate")
+    body = []
+    for row in rows:
+        cells = [row["run_name"].removeprefix("norm_methods/"), row.get("label", ""), f"{row['chosen_vs_best']:.2f}"]
+        for method in methods:
+            cells.append(f"{row[method]:.0f} ({row[method + '_ratio']:.2f})" if method in row else "")
+        body.append(cells)
+    table(["T/d/p", "chosen", "vs best", *(f"{method}, 1000 units (/ modelled)" for method in methods)], body)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=pathlib.Path, help="results.json of bench/run.sh")
+    options = parser.parse_args()
+    try:
+        results = read(options.results)
+    except (OSError, ValueError, KeyError) as problem:
+        sys.exit(f"bench/summary.py: cannot read {options.results}: {problem}")
+    machine(results)
+    norm_methods(results)
+    steps(results)
+    memory(results)
+
+
+if __name__ == "__main__":
+    main()

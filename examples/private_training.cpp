@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// examples/private_training.cpp - DP-SGD by hand, then by the trainer, with the mistakes that are refused on the way
+//
+// By hand, every part can be seen: sampling, clipping, noise, division by a public constant, accounting. In a trainer
+// they cannot come apart, so that is what one should use. The data is synthetic: 2000 records of 8 numbers, two
+// classes.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include <pergrad.hpp>
+
+namespace pg = pergrad;
+
+using model = pg::network<pg::shape{8}, pg::linear<16>, pg::tanh, pg::linear<2>>;
+
+struct table {
+  std::vector<float> inputs;
+  std::vector<std::int32_t> classes;
+  [[nodiscard]] pg::dataset<float, std::int32_t> records() const { return {inputs, classes, pg::shape{8}}; }
+};
+
+table draw(std::size_t count, unsigned seed) {
+  std::mt19937 bits{seed};
+  std::normal_distribution<float> gaussian;
+  table drawn;
+  for (std::size_t i = 0; i < count; ++i) {
+    float score = 0;
+    for (int k = 0; k < 8; ++k) {
+      drawn.inputs.push_back(gaussian(bits));
+      score += (k % 2 == 0 ? 1.0F : -1.0F) * std::tanh(2 * drawn.inputs.back());
+    }
+    drawn.classes.push_back(score > 0 ? 1 : 0);
+  }
+  return drawn;
+}
+
+double by_hand(const pg::host& exec, const table& data) {
+  const auto records = data.records();
+  // [snippet: by_hand]
+  model net{exec, pg::xavier_uniform{1}};
+  model::tape tape{exec, pg::max_batch{512}};
+  pg::private_gradient<model> update{exec};
+  pg::sgd<model> optimizer{pg::learning_rate{0.5}, 0.9};
+
+  const pg::noise_multiplier sigma{1.0};
+  const pg::poisson_sampling sampling{pg::sampling_probability{0.05}};
+  pg::os_keyed_generator generator;
+  pg::rdp_accountant accountant;
+  std::vector<std::uint32_t> ids(512);
+  for (int step = 0; step < 100; ++step) {
+    accountant.record(sampling.event(sigma));  // before the noise is drawn
+    const std::size_t drawn = sampling.sample(generator.key(), generator.next_step(), 2000, ids);
+    const pg::batch<model, pg::cross_entropy> batch{records, std::span{ids}.first(drawn)};
+    const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
+    pg::evaluate_into(exec, update, pg::sum(pg::clip(g, pg::l2_clip_norm{1.0})) + pg::gaussian_noise(sigma, generator));
+    optimizer.step(exec, net, update, pg::expected_batch_size{100});  // 0.05 * 2000, not `drawn`
+  }
+  // [snippet end]
+  std::printf("by hand:  accuracy %.3f, epsilon %.3f\n",
+              pg::evaluate_classifier(exec, net, draw(1000, 2).records()).accuracy,
+              accountant.epsilon(pg::delta{1e-5}));
+  return accountant.epsilon(pg::delta{1e-5});
+}
+
+int main() {
+  const pg::host exec;
+  const table data = draw(2000, 1);
+  const double by_hand_epsilon = by_hand(exec, data);
+
+  // [snippet: trainer]
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.clipping = pg::clipping_kind::automatic;  // C g / (norm + 0.01)
+  options.noise = pg::noise_multiplier{1.0};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.05}};
+  options.divisor = pg::expected_batch_size{100};
+  options.learning_rate = pg::learning_rate{0.02};
+  options.optimizer = pg::optimizer_kind::adam;
+  options.max_batch = pg::max_batch{64};  // larger batches come in chunks
+  options.budget = pg::privacy_budget{pg::epsilon{by_hand_epsilon}, pg::delta{1e-5}};
+
+  model net{exec, pg::xavier_uniform{1}};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
+  while (trainer.within_budget()) trainer.step(data.records());
+  // [snippet end]
+  const double accuracy = pg::evaluate_classifier(exec, net, draw(1000, 2).records()).accuracy;
+  std::printf("trainer:  accuracy %.3f, epsilon %.3f after %d steps\n", accuracy, trainer.epsilon(pg::delta{1e-5}),
+              static_cast<int>(trainer.steps()));
+  bool refused = false;
+  // [snippet: refusal]
+  try {
+    trainer.step(data.records());
+  } catch (const pg::budget_exhausted& refusal) {
+    std::printf("refused:  %s\n", refusal.what());
+    refused = true;
+  }
+  // [snippet end]
+
+  // [snippet: not_private]
+  options.private_metrics = true;
+  options.budget.reset();
+  model repeatable{exec, pg::xavier_uniform{1}};
+  pg::dp_sgd experiment{exec, repeatable, pg::cross_entropy{}, options, pg::seeded_generator{7}};
+  static_assert(!decltype(experiment)::is_private);
+  experiment.step(data.records());
+  const pg::step_metrics& seen = pg::unprotected::metrics(experiment);
+  std::printf("private:  %zu records, mean loss %.3f, mean norm %.3f\n", seen.batch_size, seen.mean_loss,
+              seen.mean_norm);
+  // [snippet end]
+  return refused && trainer.steps() == 100 && accuracy > 0.75 && seen.batch_size > 0 ? 0 : 1;
+}

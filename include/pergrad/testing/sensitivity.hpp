@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/sensitivity.hpp - tries to move a clipped sum further than its sensitivity allows
+//
+//   add or remove one   max over D, x        |S(D + x) - S(D)|        <= Delta
+//   replace one         max over D, x, y     |S(D + x) - S(D + y)|    <= Delta
+// x, y are random, huge, tiny, not finite, copies of a sample of D and its mirror image; D has 0 to `most_samples` samples.
+//
+// A floating-point sum of n terms rounds, so that another order or number of terms moves it by a little more than one term
+// (Casacuberta et al. 2022, arXiv:2207.10635). Each of at most n + 16 additions errs by u |S| <= u n C in all, whence
+//   allowance = 2 (n + 16) n u C,   u the scalar's epsilon.
+// For an empty D there is no rounding and no allowance: a single sample must stay within Delta exactly.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/testing/samples.hpp>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pergrad::inline v0_1::testing {
+
+struct sensitivity_options {
+  std::uint64_t seed = 1;
+  std::size_t batches = 20;
+  std::size_t most_samples = 20;
+};
+
+/// The largest movement that was found.
+struct sensitivity_report {
+  double sensitivity = 0;  ///< what the expression claims
+  double observed = 0;     ///< the largest movement of the sum
+  double allowance = 0;    ///< rounding of the sums at that movement
+  bool holds = true;       ///< observed <= sensitivity + allowance, at every attempt
+  std::string attempt;     ///< what was tried at the largest movement, or at the first that was too large
+  std::size_t attempts = 0;
+  std::uint64_t seed = 0;
+
+  /// One line for people.
+  [[nodiscard]] std::string text() const {
+    char line[200];
+    std::snprintf(line, sizeof line, "%s: moved by at most %.17g, sensitivity %.17g (rounding %.3g), %zu attempts, seed %llu: ",
+                  holds ? "within sensitivity" : "MORE THAN SENSITIVITY", observed, sensitivity, allowance, attempts,
+                  static_cast<unsigned long long>(seed));
+    return line + attempt;
+  }
+};
+
+namespace testing_detail {
+
+inline constexpr std::size_t newcomer_kinds = 9;
+
+/// A sample that might move a sum far, and its name.
+template <class Network, class Loss>
+[[nodiscard]] const char* make_newcomer(std::size_t kind, const sample_set<Network, Loss>& others,
+                                        sample_set<Network, Loss>& newcomer) {
+  using scalar = typename Network::scalar;
+  using limits = std::numeric_limits<scalar>;
+  const auto scale_by = [&](scalar factor) {
+    for (scalar& value : newcomer.inputs) value *= factor;
+  };
+  if ((kind == 7 || kind == 8) && others.size() > 0) {
+    newcomer = others.pick(std::vector<std::size_t>{others.size() / 2});
+    if (kind == 7) return "a copy";
+    scale_by(-1);
+    return "a mirror image";
+  }
+  switch (kind) {
+    case 1:
+      scale_by(1000);
+      return "large";
+    case 2:
+      scale_by(std::sqrt(limits::max()));
+      return "square root of the largest number";
+    case 3:
+      scale_by(limits::max());
+      return "the largest number";
+    case 4:
+      scale_by(limits::min());
+      return "denormal";
+    case 5:
+      newcomer.inputs.front() = limits::quiet_NaN();
+      return "NaN";
+    case 6:
+      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), limits::infinity());
+      return "infinity";
+    default:
+      return "random";
+  }
+}
+
+}  // namespace testing_detail
+
+/// Probes `make_sum`, a function from per-sample gradients to a clipped sum, on a network with the parameters it has:
+///
+///   const auto report = probe_sensitivity<cross_entropy>(exec, net, [](const auto& g) { return sum(clip(g, l2_clip_norm{1.0})); });
+///
+/// Neighbours are those of the sum's own relation. Throws std::invalid_argument for no batches.
+template <class Loss = cross_entropy, class Network, class MakeSum>
+[[nodiscard]] sensitivity_report probe_sensitivity(const host& executor, const Network& network, MakeSum make_sum,
+                                                   const sensitivity_options& options = {}) {
+  using scalar = typename Network::scalar;
+  using samples = sample_set<Network, Loss>;
+  if (options.batches == 0) throw std::invalid_argument("pergrad: probe_sensitivity: batches must be at least 1, got 0");
+  typename Network::tape tape{executor, max_batch{options.most_samples + 1}};
+  sensitivity_report report;
+  report.seed = options.seed;
+  neighbouring relation = neighbouring::add_or_remove_one;
+
+  const auto sum_of = [&](const samples& data) {
+    const auto batch = data.view();
+    const auto total = make_sum(per_sample_gradients(network, Loss{}, batch, tape));
+    report.sensitivity = total.sensitivity();
+    relation = total.relation();
+    return unprotected::evaluate(executor, total);
+  };
+  const auto with = [](const samples& data, const samples& newcomer, std::size_t place) {
+    samples result = data;
+    const auto at = [place](auto& values, std::size_t size) { return values.begin() + static_cast<std::ptrdiff_t>(place * size); };
+    result.inputs.insert(at(result.inputs, samples::input_size), newcomer.inputs.begin(), newcomer.inputs.end());
+    result.targets.insert(at(result.targets, samples::target_count), newcomer.targets.begin(), newcomer.targets.end());
+    return result;
+  };
+  const auto compare = [&](const std::vector<scalar>& from, const std::vector<scalar>& to, std::size_t count, const std::string& attempt) {
+    long double squared = 0;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const long double difference = static_cast<long double>(to[i]) - static_cast<long double>(from[i]);
+      squared += difference * difference;
+    }
+    ++report.attempts;
+    const auto size = static_cast<double>(count);
+    const double allowance =
+        2 * (size + 16) * size * static_cast<double>(std::numeric_limits<scalar>::epsilon()) * report.sensitivity;
+    const long double moved = std::sqrt(squared);
+    const bool within = moved <= static_cast<long double>(report.sensitivity) + static_cast<long double>(allowance);
+    if (within && (!report.holds || static_cast<double>(moved) <= report.observed)) return;
+    if (!within && !report.holds && !(static_cast<double>(moved) > report.observed)) return;
+    report.holds = report.holds && within;
+    report.observed = static_cast<double>(moved);
+    report.allowance = allowance;
+    report.attempt = attempt;
+  };
+
+  for (std::size_t number = 0; number < options.batches; ++number) {
+    const std::uint64_t seed = options.seed + 1000 * number;
+    const std::size_t count = number * (options.most_samples + 1) / options.batches;
+    const samples data = draw_samples<Network, Loss>(seed, count);
+    const auto before = sum_of(data);
+    std::vector<scalar> other;
+    for (std::size_t kind = 0; kind < testing_detail::newcomer_kinds; ++kind) {
+      samples newcomer = draw_samples<Network, Loss>(seed + 1 + kind, 1);
+      const std::string name = testing_detail::make_newcomer(kind, data, newcomer);
+      for (const std::size_t place : {count, count / 2, std::size_t{0}}) {
+        const auto after = sum_of(with(data, newcomer, place));
+        const std::string circumstances = name + " at place " + std::to_string(place) + " of " + std::to_string(count);
+        if (relation == neighbouring::add_or_remove_one) {
+          compare(before, after, count, circumstances);
+        } else {
+          // The same other samples with another newcomer: one was replaced (and moved, which a set does not know).
+          if (!other.empty()) compare(other, after, count, circumstances + " instead of the one tried before");
+          other = after;
+        }
+      }
+    }
+  }
+  return report;
+}
+
+}  // namespace pergrad::inline v0_1::testing
