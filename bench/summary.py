@@ -86,7 +86,7 @@ def memory(results):
         if not few or not many:
             continue
         row = [f"{task}/{kind}, {threads} thread{'s' if threads != '1' else ''}"]
-        for counter in ("peak_bytes", "reserved_bytes"):
+        for counter in ("peak_bytes", "touched_bytes"):
             change = many[counter] / few[counter]
             row += [f"{few[counter] / 1e6:.2f}", f"{many[counter] / 1e6:.2f}", f"{change:.3f}"]
             if counter == "peak_bytes":
@@ -95,7 +95,7 @@ def memory(results):
     if rows:
         few, many = BATCHES[0], BATCHES[-1]
         table(["memory, MB", f"peak {few}", f"peak {many}", "ratio", f"within {MOST_MEMORY_CHANGE:.0%}",
-               f"reserved {few}", f"reserved {many}", "ratio"], rows)
+               f"touched {few}", f"touched {many}", "ratio"], rows)
 
 
 def norm_methods(results):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_snippets.py [--update]: the documentation's C++ is cut from files that the build compiles, and its links lead somewhere.
+"""check_snippets.py [--update]: the documentation's C++ is cut from files that are compiled; its links lead somewhere.
 
 A file marks what may be shown by `// [snippet: name]` ... `// [snippet end]`. Regions may nest; regions of one name are
-joined. A document shows one as a ```cpp block right after a line `<!-- snippet: path#name -->`. --update refreshes the blocks.
+joined. A document shows one as a ```cpp block right after `<!-- snippet: path#name -->`. --update refreshes the blocks.
 """
 
 import pathlib
@@ -36,10 +36,8 @@ def regions(path):
                 found[name][-1].append(line)
     if open_names:
         raise ValueError(f"{path}: [snippet: {open_names[-1]}] has no end")
-    dedented = {}
-    for name, parts in found.items():
-        dedented[name] = "\n\n".join(textwrap.dedent("\n".join(part)).strip("\n") for part in parts)
-    return dedented
+    dedent = lambda part: textwrap.dedent("\n".join(part)).strip("\n")
+    return {name: "\n\n".join(map(dedent, parts)) for name, parts in found.items()}
 
 
 def blocks(lines):
@@ -80,7 +78,7 @@ def check_document(path, update, wrong):
         if re.match(r"[a-z]+:", link):
             continue
         file = (path.parent / target) if target else path
-        headings = HEADING.findall(file.read_text(encoding="utf-8")) if anchor and file.suffix == ".md" and file.is_file() else []
+        headings = HEADING.findall(file.read_text(encoding="utf-8")) if anchor and file.is_file() else []
         anchors = {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
         if not file.exists() or (anchor and anchor not in anchors):
             wrong.append(f"{path.relative_to(ROOT)}: the link {link} leads nowhere")

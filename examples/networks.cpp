@@ -38,8 +38,8 @@ using options = pg::network<pg::shape{4, 20, 30},
 static_assert(options::parameter_count == 8 * (4 / 2) * 3 * 5 + 5 * 48);
 // [snippet end]
 
-// Lists of layers can be named and repeated. A residual adds its input, or what its projection makes of it, to its
-// body. [snippet: residual]
+// Lists of layers can be named and repeated. A residual adds its input, or its projection, to its body.
+// [snippet: residual]
 template <std::size_t Channels>
 using block = pg::sequential<pg::conv2d<Channels, 3, pg::padding<1>>, pg::tanh,  //
                              pg::conv2d<Channels, 3, pg::padding<1>>>;

@@ -6,12 +6,14 @@
 
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 
-// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+// clang-format off
+// pergrad/errors.hpp - every compile-time message of the library, in one room
 //
-// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
+// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (detail/gate.hpp) makes sure
+// that only the first mistake of a network is explained, and stand-ins (detail/stand_ins.hpp) take the place of what is wrong,
+// so that the compiler prints one error and not its consequences. Each class has a program in tests/compile_fail.
 
 #include <cstddef>
-#include <cstdint>
 // pergrad/shape.hpp - compile-time shapes of one sample, and the small window sizes that layers take
 //
 // A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what makes
@@ -89,6 +91,7 @@ struct window_options {
   std::size_t groups = 1;
   bool bias = true;
   bool stride_given = false;
+  bool unknown_given = false;  ///< something that is no option at all
 };
 
 template <std::size_t Height, std::size_t Width>
@@ -110,6 +113,11 @@ constexpr void apply(window_options& options, pergrad::groups<Count> option) noe
 }
 constexpr void apply(window_options& options, no_bias) noexcept { options.bias = false; }
 
+template <class Unknown>
+constexpr void apply(window_options& options, Unknown) noexcept {
+  options.unknown_given = true;
+}
+
 template <class... Options>
 [[nodiscard]] constexpr window_options gather_options() noexcept {
   window_options options;
@@ -127,6 +135,159 @@ template <class... Options>
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::error {
+
+/// Position of a layer in its network's list, counted from 0; a nested layer has the index of the outermost one.
+template <std::size_t Index>
+struct at_layer {};
+/// The layer that is wrong.
+template <class Layer>
+struct layer_type {};
+/// The shape that the layer gets.
+template <shape Given>
+struct gets {};
+/// A number of parameters or of positions.
+template <std::size_t Count>
+struct count {};
+/// A list of entries of a network.
+template <std::size_t... Index>
+struct entries {};
+
+/// Names of the functions that messages speak of.
+namespace function {
+// clang-format off
+struct clip; struct clip_per_layer; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
+struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
+struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate;
+// clang-format on
+}  // namespace function
+
+template <class...>
+inline constexpr bool never = false;
+
+// clang-format off
+template <class Where, class Layer, class Given> struct no_output_shape {
+  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_parameter_count {
+  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_forward {
+  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_backward {
+  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct no_factors {
+  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
+  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
+  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct mixes_samples {
+  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
+};
+template <class Where, class Layer, class Given> struct needs_an_image {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_features {
+  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
+  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
+  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
+  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct zero_is_no_size {
+  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct option_not_offered {
+  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct layer_rejects_its_input {
+  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct layer_gives_no_output {
+  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
+};
+template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
+  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct element_function_changes_shape {
+  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+};
+template <class Network> struct empty_network {
+  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
+};
+template <class Input> struct not_a_shape {
+  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
+};
+template <class Loss, class Output> struct loss_rejects_the_networks_output {
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
+};
+template <class Loss> struct not_a_loss {
+  static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
+};
+template <class Network, class Loss, class Batch> struct batch_does_not_fit {
+  static_assert(never<Network>, "the batch must be made for this network and this loss: pergrad::batch<net_type, loss_type> samples{inputs, targets}; see docs/expressions.md");
+};
+template <class Network, class Tape> struct tape_does_not_fit {
+  static_assert(never<Network>, "the tape must be made for this network: net_type::tape tape{exec, pergrad::max_batch{256}}; see docs/expressions.md");
+};
+template <class Tape> struct temporary_tape {
+  static_assert(never<Tape>, "per-sample gradients are lazy and read the tape later: name it first (net_type::tape tape{exec, pergrad::max_batch{256}};) and pass the name; see docs/expressions.md");
+};
+template <class What> struct temporary_operand {
+  static_assert(never<What>, "expressions are lazy and read the network, the batch and the noise generator later: give them a name and pass the name; see docs/expressions.md");
+};
+template <class Function, class... Given> struct cannot_be_clipped {
+  static_assert(never<Function>, "only per-sample gradients can be clipped, once, and with a bound that says so: clip(g, pergrad::l2_clip_norm{1.0}); sum them afterwards; see docs/expressions.md");
+};
+template <class Function, class... Given> struct cannot_be_summed {
+  static_assert(never<Function>, "sum takes per-sample gradients, clipped or not, and mean takes unclipped ones: sum(clip(g, pergrad::l2_clip_norm{1.0})), sum(g), mean(g); a mean of clipped ones is their sum divided by a public pergrad::expected_batch_size; see docs/expressions.md");
+};
+template <class Function, class... Given> struct needs_per_sample_gradients {
+  static_assert(never<Function>, "this function takes per-sample gradients g as pergrad::per_sample_gradients(net, loss, batch, tape) gives them, not an expression made of them; see the table in docs/expressions.md");
+};
+template <class Function, class... Given> struct has_no_meaning {
+  static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
+};
+template <class Sum> struct noise_on_an_unclipped_sum {
+  static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
+};
+template <class Given> struct total_needs_a_clipped_sum {
+  static_assert(never<Given>, "a bounded_total takes only clipped sums, whose sensitivity is known: accumulate(total, sum(clip(g, pergrad::l2_clip_norm{1.0}))); see docs/privacy.md");
+};
+template <class Gradient> struct private_step_needs_a_noised_sum {
+  static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); see docs/privacy.md");
+};
+template <class... Given> struct release_needs_noise {
+  static_assert(never<Given...>, "evaluate_into releases only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
+};
+template <class Method, class Where, class Positions> struct product_method_needs_one_position {
+  static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");
+};
+template <class Method, class Entries> struct method_not_offered {
+  static_assert(never<Method>, "with_method takes automatic, product, gram, direct or instantiate, for entries of the unfolded list below 64 and below the list's size; see docs/per_sample_gradients.md");
+};
+// clang-format on
+
+}  // namespace pergrad::inline v0_1::error
+// clang-format on
+
+// pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
+//
+// Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
+
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -599,137 +760,124 @@ namespace detail::idx {
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/errors.hpp - every compile-time message of the library, in one room
+// pergrad/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
+
+// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are formed
 //
-// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (network.hpp) makes sure
-// that only the first mistake of a network is explained, so that the compiler prints one error and not its consequences.
+// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a sample
+//     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
+//     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
+//     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
+// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022, arXiv:2210.00038.)
 
-namespace pergrad::inline v0_1::error {
+namespace pergrad::inline v0_1 {
 
-/// Position of a layer in its network's list, counted from 0; a nested layer has the index of the outermost one.
-template <std::size_t Index>
-struct at_layer {};
-/// The layer that is wrong.
-template <class Layer>
-struct layer_type {};
-/// The shape that the layer gets.
-template <shape Given>
-struct gets {};
-/// A number of parameters.
-template <std::size_t Count>
-struct count {};
+/// How a block's per-sample norm is found, and from what its weighted sum is made.
+enum class norm_method {
+  automatic,    ///< what the cost model says
+  product,      ///< ‖delta‖² ‖x‖², exact for one position
+  gram,         ///< <X X^T, Delta Delta^T>
+  direct,       ///< tiles of G_b in registers, squared and dropped
+  instantiate,  ///< G_b in the cache, squared on its way out and kept for the weighted sum
+  elementwise   ///< an elementwise block (bias, gain): always instantiated
+};
 
-template <class...>
-inline constexpr bool never = false;
+[[nodiscard]] constexpr std::string_view name_of(norm_method method) noexcept {
+  switch (method) {
+    case norm_method::automatic:
+      return "automatic";
+    case norm_method::product:
+      return "product";
+    case norm_method::gram:
+      return "gram";
+    case norm_method::direct:
+      return "direct";
+    case norm_method::instantiate:
+      return "instantiate";
+    default:
+      return "elementwise";
+  }
+}
 
-// clang-format off
-template <class Where, class Layer, class Given> struct no_output_shape {
-  static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md");
+/// Sizes of one outer-product block, per group.
+struct block_size {
+  std::size_t positions = 1;  ///< T
+  std::size_t view = 1;       ///< d
+  std::size_t outputs = 1;    ///< p
+  std::size_t groups = 1;
 };
-template <class Where, class Layer, class Given> struct no_parameter_count {
-  static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md");
-};
-template <class Where, class Layer, class Given> struct no_forward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void forward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<S> y); see docs/custom_layers.md");
-};
-template <class Where, class Layer, class Given> struct no_backward {
-  static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md");
-};
-template <class Where, class Layer, class Given> struct no_factors {
-  static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md");
-};
-template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters {
-  static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md");
-};
-template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape {
-  static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md");
-};
-template <class Where, class Layer, class Given> struct mixes_samples {
-  static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
-};
-template <class Where, class Layer, class Given> struct needs_an_image {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct needs_features {
-  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
-  static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
-  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
-  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct zero_is_no_size {
-  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct option_not_offered {
-  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct layer_gives_no_output {
-  static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
-};
-template <class Where, class Branch, class Shortcut> struct residual_branches_differ {
-  static_assert(never<Where>, "both branches of a residual must end in the same shape; give the shortcut a pergrad::projection<...>; see docs/networks.md");
-};
-template <class Where, class Layer, class Given> struct element_function_changes_shape {
-  static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
-};
-template <class Network> struct empty_network {
-  static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
-};
-template <class Input> struct not_a_shape {
-  static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md");
-};
-template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape; see docs/networks.md");
-};
-template <class Tape> struct temporary_tape {
-  static_assert(never<Tape>, "per-sample gradients are lazy and read the tape later: name it first (net::tape tape{exec, pergrad::max_batch{256}};) and pass the name; see docs/expressions.md");
-};
-template <class What> struct temporary_operand {
-  static_assert(never<What>, "per-sample gradients are lazy and read the network and the batch later: give them a name and pass the name; see docs/expressions.md");
-};
-template <class Sum> struct noise_on_an_unclipped_sum {
-  static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, l2_clip_norm{C})) + gaussian_noise(...); see docs/privacy.md");
-};
-template <class Gradient> struct private_step_needs_a_noised_sum {
-  static_assert(never<Gradient>, "a private optimizer takes only a noised gradient: evaluate sum(clip(g, C)) + gaussian_noise(...) into a private_gradient; see docs/privacy.md");
-};
-template <class Expression> struct release_needs_noise {
-  static_assert(never<Expression>, "only a clipped and noised sum may be released by evaluate_into; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
-};
-template <class Expression> struct has_no_meaning {
-  static_assert(never<Expression>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
-};
-template <class Method, class Where, class Positions> struct product_method_needs_one_position {
-  static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");
-};
-// clang-format on
 
-}  // namespace pergrad::inline v0_1::error
-// pergrad/gradients/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+/// What the host pays, in units of one multiply-add in the product kernel's steady state.
+///
+/// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is modelled
+/// here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and the choice costs at
+/// most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ little.
+struct host_costs {
+  double dot_element = 12;          ///< one element of a dot product: those are summed in double, which products are not
+  double dot_pair = 800;            ///< a dot of two x and one of two delta, however short
+  double summed_element = 0.5;      ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
+  double direct_element = 8;        ///< square one element of G_b in registers
+  double kept_element = 13;         ///< square, keep and add up one element of G_b inside the L2 cache
+  double kept_element_beyond = 20;  ///< the same when G_b does not fit there
+  std::size_t cache_bytes = 1U << 20U;
+  std::size_t vector_bytes = 64;    ///< a row of G_b is computed in whole vectors
+};
+
+/// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
+[[nodiscard]] constexpr double modelled_cost(norm_method method, block_size block, std::size_t scalar_bytes,
+                                             host_costs costs = {}) noexcept {
+  const auto real = [](std::size_t count) { return static_cast<double>(count); };
+  const std::size_t lanes = costs.vector_bytes / scalar_bytes;
+  const double positions = real(block.positions);
+  const double weights = real(block.view) * real((block.outputs + lanes - 1) / lanes * lanes);
+  const double product = positions * weights;
+  const double sum = product + costs.summed_element * weights;
+  const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
+  const double rounding_bound = positions * pair;  // leaves.hpp, rounding
+  const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
+  double cost = 0;
+  switch (method) {
+    case norm_method::product:
+      cost = block.positions == 1 ? pair + sum : 1e300;
+      break;
+    case norm_method::gram:
+      cost = positions * (positions + 1) / 2 * pair + rounding_bound + sum;
+      break;
+    case norm_method::direct:
+      cost = product + costs.direct_element * weights + rounding_bound + sum;
+      break;
+    default:
+      cost = product + (fits ? costs.kept_element : costs.kept_element_beyond) * weights;
+      break;
+  }
+  return cost * real(block.groups);
+}
+
+/// The cheapest exact method.
+[[nodiscard]] constexpr norm_method cheapest_method(block_size block, std::size_t scalar_bytes,
+                                                    host_costs costs = {}) noexcept {
+  constexpr norm_method candidates[] = {norm_method::product, norm_method::instantiate, norm_method::direct,
+                                        norm_method::gram};
+  norm_method best = norm_method::instantiate;
+  for (const norm_method method : candidates) {
+    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs)) best = method;
+  }
+  return best;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/host/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile time
 //
-// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is scaled by
-// it and by nothing else.
+// The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
+// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run time, so a
+// hundred layers cost a hundred table rows and not a hundred instantiations.
 
-#include <cmath>
-// pergrad/gradients/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
+#include <algorithm>
+// pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
 //
-// Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
-// evaluation (evaluate.hpp) computes, and it names the executor.
-
-// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and sums
-//
-//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up lanes
-//
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order, so the
-// bits of a sum do not depend on the number of threads.
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the network, as
+// a type that swallows whatever is done with it, so that the compiler has one error to print and nothing more to say.
 
 // pergrad/detail/graph.hpp - unfolds a network's layers into one flat list of nodes
 //
@@ -902,6 +1050,1343 @@ constexpr void for_each_index(Function&& f) {
 }
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/detail/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
+
+namespace pergrad::inline v0_1::detail {
+
+enum class mistake {
+  none,
+  no_output_shape,
+  no_parameter_count,
+  no_forward,
+  no_backward,
+  no_factors,
+  factors_do_not_cover,
+  factor_outside_tape,
+  mixes_samples,
+  needs_an_image,
+  needs_features,
+  kernel_too_large,
+  groups_do_not_divide,
+  pool_padding_too_large,
+  zero_is_no_size,
+  option_not_offered,
+  rejects_input,
+  no_output,
+  branches_differ,
+  element_function_changes_shape
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/detail/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
+//
+// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class template
+// that has a network for an argument has its stand-in here, so that the network's mistake is the only one that is reported.
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+template <class Network, class Loss>
+class batch;
+template <class Network>
+class private_gradient;
+template <class Network>
+class bounded_total;
+template <class Network>
+class sgd;
+template <class Network>
+class adam;
+namespace unprotected {
+template <class Network>
+class gradient;
+}  // namespace unprotected
+
+/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as well.
+struct stand_in_base {};
+
+namespace error {
+
+/// Stands in for an expression or an object; takes whatever is done with it.
+struct explained : stand_in_base {
+  template <class... Any>
+  explicit(false) explained(Any&&...) noexcept {}
+  template <class Any>
+  explained& operator=(Any&&) noexcept {
+    return *this;
+  }
+  template <class Any>
+  explained& operator+=(Any&&) noexcept {
+    return *this;
+  }
+
+  [[nodiscard]] static constexpr std::size_t size() noexcept { return 0; }
+  [[nodiscard]] static constexpr std::size_t capacity() noexcept { return 0; }
+  [[nodiscard]] static constexpr std::size_t bytes() noexcept { return 0; }
+  [[nodiscard]] static constexpr double sensitivity() noexcept { return 0; }
+  [[nodiscard]] static constexpr double standard_deviation() noexcept { return 0; }
+  [[nodiscard]] static constexpr bool within_budget() noexcept { return false; }
+  [[nodiscard]] static constexpr std::size_t steps() noexcept { return 0; }
+  template <class... Any>
+  [[nodiscard]] static constexpr double epsilon(Any&&...) noexcept {
+    return 0;
+  }
+  [[nodiscard]] static explained accountant() noexcept { return {}; }
+  [[nodiscard]] static explained leaf() noexcept { return {}; }
+  template <class Index>
+  [[nodiscard]] explained operator[](Index&&) const noexcept {
+    return {};
+  }
+  template <class... Any>
+  static void step(Any&&...) noexcept {}
+  template <class... Any>
+  static void clear(Any&&...) noexcept {}
+};
+
+/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert expects.
+struct unknown_count {
+  constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
+  template <class Any>
+  friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {
+    return true;
+  }
+};
+struct unknown_shape : shape {
+  constexpr unknown_shape() noexcept : shape{1} {}
+  template <class Any>
+  friend constexpr bool operator==(const unknown_shape&, const Any&) noexcept {
+    return true;
+  }
+};
+
+/// Stands in for an object that holds numbers of type `Scalar`.
+template <class Scalar>
+struct stand_in : explained {
+  using explained::explained;
+  using explained::operator=;
+  using scalar = Scalar;
+
+  [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
+  [[nodiscard]] static stand_in last_update() noexcept { return {}; }
+};
+
+/// Stands in for a network.
+template <class Explanation, class Scalar>
+struct wrong_network : stand_in<Scalar> {
+  using stand_in<Scalar>::stand_in;
+  using tape = pergrad::tape<wrong_network>;
+  template <class Other>
+  using rebind = wrong_network<Explanation, Other>;
+  static constexpr unknown_count parameter_count{};
+  static constexpr unknown_shape input_shape{};
+  static constexpr unknown_shape output_shape{};
+};
+
+/// The one class whose body is the explanation; of a sound network, nothing.
+template <class Network>
+struct explanation_of {
+  using type = char;
+};
+template <class Explanation, class Scalar>
+struct explanation_of<wrong_network<Explanation, Scalar>> {
+  using type = Explanation;
+};
+
+}  // namespace error
+
+namespace detail {
+
+template <class Type>
+inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
+template <class... Types>
+inline constexpr bool any_explained = (is_explained<Types> || ...);
+
+/// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
+template <class Network, class Loss>
+[[nodiscard]] constexpr auto explanation_of_loss() {
+  if constexpr (is_explained<Network>) {
+    return std::type_identity<char>{};
+  } else if constexpr (!loss<Loss>) {
+    return std::type_identity<error::not_a_loss<Loss>>{};
+  } else if constexpr (!Loss::accepts(Network::output_shape)) {
+    return std::type_identity<error::loss_rejects_the_networks_output<Loss, error::gets<Network::output_shape>>>{};
+  } else {
+    return std::type_identity<char>{};
+  }
+}
+template <class Network, class Loss>
+using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
+/// No training, no batch: the network or the loss is wrong.
+template <class Network, class Loss>
+inline constexpr bool cannot_be_trained = is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
+
+}  // namespace detail
+
+// clang-format off
+template <class Explanation, class Scalar>
+class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class private_gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class sgd<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class adam<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar>
+class unprotected::gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Network, class Loss> requires detail::cannot_be_trained<Network, Loss>
+class batch<Network, Loss> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+ public:
+  using error::stand_in<typename Network::scalar>::stand_in;
+};
+// clang-format on
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Scalar, shape Input, class... Layers>
+class static_network;
+
+namespace detail {
+
+template <class Layer>
+concept has_check = requires(shape in) {
+  { Layer::check(in) } -> std::convertible_to<mistake>;
+};
+
+/// Does one operand lie inside the `size` values it is taken from?
+[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
+                                    std::size_t size) noexcept {
+  return positions > 0 && count > 0 &&
+         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake check_factors(shape in) {
+  const std::size_t saved = [&]() -> std::size_t {
+    if constexpr (has_saved_count<Layer>) {
+      return Layer::saved_count(in);
+    } else {
+      return 0;
+    }
+  }();
+  const auto size_of = [&](source from) -> std::size_t {
+    if (from == source::activation) return in.size();
+    return from == source::saved ? saved : Layer::output_shape(in).size();
+  };
+  std::size_t covered = 0;
+  for (const factor& each : Layer::factors(in)) {
+    covered += each.size();
+    const std::size_t other_count = each.outer ? each.columns : each.rows;
+    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
+                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool delta_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
+  }
+  return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// What is wrong with a layer on this input, before anything else of it is used.
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if constexpr (is_mixing<Layer>) {
+    return mistake::mixes_samples;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
+  } else if constexpr (has_check<Layer>) {
+    return Layer::check(in);
+  } else if constexpr (is_reshape<Layer>) {
+    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
+  } else if constexpr (has_value<Layer>) {
+    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
+  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+    return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
+  } else if constexpr (!has_output_shape<Layer>) {
+    return mistake::no_output_shape;
+  } else if constexpr (!has_parameter_count<Layer>) {
+    return mistake::no_parameter_count;
+  } else if constexpr (!has_general_forward<Layer>) {
+    return mistake::no_forward;
+  } else if constexpr (!has_general_backward<Layer>) {
+    return mistake::no_backward;
+  } else {
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
+    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in);
+    } else {
+      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
+template <shape Input, class List, class... Layers>
+struct unfolded;
+template <shape Input, class... Nodes, class... Layers>
+struct unfolded<Input, node_list<Nodes...>, Layers...> {
+  static constexpr std::size_t size = sizeof...(Nodes);
+  using table = type_table<typename Nodes::layer_type...>;
+  template <std::size_t Index>
+  using layer_at = type_at<Index, table>;
+
+  struct findings {
+    std::array<shape, size + 1> shapes{};
+    std::array<std::size_t, size + 1> parameter_counts{};
+    std::array<std::size_t, size + 1> parameter_offsets{};
+    std::array<std::size_t, size + 1> inputs{};   // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
+    std::size_t first_mistake = size;
+    mistake what = mistake::none;
+  };
+  static constexpr findings find() {
+    using diagnose_function = mistake (*)(shape, shape);
+    using shape_function = shape (*)(shape);
+    using count_function = std::size_t (*)(shape);
+    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
+    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    findings result;
+    result.shapes[0] = Input;
+    for (std::size_t i = 0; i < size; ++i) {
+      result.inputs[i] = i + 1 - back[i];
+      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      const shape in = result.shapes[result.inputs[i]];
+      result.what = diagnoses[i](in, result.shapes[result.inputs2[i]]);
+      if (result.what != mistake::none) {
+        result.first_mistake = i;
+        return result;
+      }
+      result.shapes[i + 1] = outputs[i](in);
+      result.parameter_counts[i] = counts[i](in);
+      result.parameter_offsets[i + 1] = result.parameter_offsets[i] + result.parameter_counts[i];
+    }
+    return result;
+  }
+  static constexpr findings found = find();
+
+  /// Index in the user's list of the entry that node `node_index` comes from.
+  static constexpr std::size_t entry_of(std::size_t node_index) {
+    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
+    std::size_t end = 0;
+    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
+      end += sizes[entry];
+      if (node_index < end) return entry;
+    }
+    return sizeof...(Layers);
+  }
+
+  static constexpr const auto& shapes = found.shapes;
+  static constexpr const auto& parameter_counts = found.parameter_counts;
+  static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& inputs = found.inputs;
+  static constexpr const auto& inputs2 = found.inputs2;
+};
+
+template <shape Input, class... Layers>
+using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
+
+}  // namespace detail
+
+namespace detail {
+
+template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
+constexpr auto explain() {
+  using namespace error;
+  // clang-format off
+  if constexpr (What == mistake::no_output_shape) return std::type_identity<no_output_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_parameter_count) return std::type_identity<no_parameter_count<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_forward) return std::type_identity<no_forward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_differ) {
+    return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  } else {
+    using layer = typename Structure::template layer_at<Index>;
+    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
+    constexpr std::size_t covered = [](shape given) {
+      std::size_t sum = 0;
+      for (const factor& each : layer::factors(given)) sum += each.size();
+      return sum;
+    }(in);
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>>{};
+  }
+  // clang-format on
+}
+
+[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
+  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
+}
+
+/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short because
+/// it is a class that this class needs, with no function in between.
+template <class Scalar, shape Input, class... Layers>
+struct gate {
+  static constexpr auto choose() {
+    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
+      return std::type_identity<error::wrong_network<error::empty_network<error::gets<Input>>, Scalar>>{};
+    } else if constexpr (!all_extents_positive(Input)) {
+      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>, Scalar>>{};
+    } else {
+      using found = structure<Input, Layers...>;
+      if constexpr (found::found.what != mistake::none) {
+        constexpr std::size_t index = found::found.first_mistake;
+        using explanation = typename decltype(
+            explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                             error::layer_type<typename found::template layer_at<index>>,
+                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>())::type;
+        return std::type_identity<error::wrong_network<explanation, Scalar>>{};
+      } else {
+        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
+      }
+    }
+  }
+  using type = typename decltype(choose())::type;
+  static_assert(sizeof(typename error::explanation_of<type>::type) != 0);
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
+//
+// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel, rank 2
+// (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image; producers write
+// the inside only, so the halo stays zero and a convolution reads its padding from memory like any other pixel.
+
+namespace pergrad::inline v0_1::on_host {
+
+using index = std::ptrdiff_t;
+
+/// Zero pixels around an image.
+struct halo {
+  index top = 0;
+  index left = 0;
+  index bottom = 0;
+  index right = 0;
+  /// The smallest halo that contains both.
+  [[nodiscard]] constexpr halo with(halo other) const noexcept {
+    return {std::max(top, other.top), std::max(left, other.left), std::max(bottom, other.bottom),
+            std::max(right, other.right)};
+  }
+};
+
+/// Extents of the stored image. `channels_first` says how PyTorch numbers its values: (c, h, w) if set, else (h, w, c).
+struct arrangement {
+  index channels = 1;
+  index height = 1;
+  index width = 1;
+  bool channels_first = false;
+
+  [[nodiscard]] constexpr index size() const noexcept { return channels * height * width; }
+  /// Do the stored order and PyTorch's order agree?
+  [[nodiscard]] constexpr bool plain() const noexcept {
+    return !channels_first || channels == 1 || height * width == 1;
+  }
+  friend constexpr bool operator==(const arrangement&, const arrangement&) noexcept = default;
+};
+
+[[nodiscard]] constexpr arrangement arrange(shape of) noexcept {
+  const auto extent = [&](std::size_t axis) { return static_cast<index>(of[axis]); };
+  switch (of.rank()) {
+    case 2:
+      return {extent(1), extent(0), 1, false};
+    case 3:
+      return {extent(0), extent(1), extent(2), true};
+    default:
+      return {static_cast<index>(of.size()), 1, 1, false};
+  }
+}
+
+/// An arrangement with its halo in memory.
+struct layout {
+  arrangement values;
+  index row = 0;     ///< elements from a pixel to the one below
+  index column = 0;  ///< elements from a pixel to the one on its right
+  index start = 0;   ///< the first pixel inside the halo
+  index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
+
+  [[nodiscard]] constexpr bool dense() const noexcept { return row == values.width * column || values.height == 1; }
+  /// Position of value `i`, counted in PyTorch's order, from the sample's first element.
+  [[nodiscard]] constexpr index position(index i) const noexcept {
+    const index pixels = values.height * values.width;
+    const index channel = values.channels_first ? i / pixels : i % values.channels;
+    const index pixel = values.channels_first ? i % pixels : i / values.channels;
+    return start + pixel / values.width * row + pixel % values.width * column + channel;
+  }
+};
+
+inline constexpr index line = 16;  ///< elements that slots are rounded up to: 64 bytes of float
+[[nodiscard]] constexpr index round_up(index count, index to = line) noexcept { return (count + to - 1) / to * to; }
+
+[[nodiscard]] constexpr layout lay_out(arrangement values, halo around) noexcept {
+  layout result;
+  result.values = values;
+  result.column = values.channels;
+  result.row = (values.width + around.left + around.right) * values.channels;
+  result.start = around.top * result.row + around.left * result.column;
+  result.size = round_up((values.height + around.top + around.bottom) * result.row);
+  return result;
+}
+
+/// Calls f(first element in a, first element in b, count) for stretches of values that are contiguous in both layouts.
+/// Precondition: the same number of values.
+template <class Function>
+constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) {
+  if (a.values == b.values) {
+    if (a.dense() && b.dense()) {
+      f(a.start, b.start, a.values.size());
+      return;
+    }
+    for (index i = 0; i < a.values.height; ++i) f(a.start + i * a.row, b.start + i * b.row, a.values.width * a.column);
+    return;
+  }
+  for (index i = 0; i < a.values.size(); ++i) f(a.position(i), b.position(i), index{1});
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
+struct place {
+  index offset = 0;
+  index sample = 0;
+  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
+};
+
+/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
+struct slot {
+  layout value_layout;
+  layout gradient_layout;
+  place value;
+  place gradient;
+};
+
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
+
+struct node_row {
+  node_kind kind = node_kind::general;
+  std::size_t in = 0;       ///< slots
+  std::size_t in2 = 0;
+  std::size_t out = 0;
+  shape in_shape;           ///< logical shapes
+  shape out_shape;
+  bool in_place = false;    ///< the output overwrites the input
+  bool backward = false;    ///< anything before or in this node has parameters
+  bool input_gradient = false;
+  bool input2_gradient = false;
+  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
+  bool accumulate2 = false;
+  index parameters = 0;
+  index parameter_count = 0;
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
+  index backward_panel = 0;
+  bool whole_view = false;    ///< affine: one position that sees every input once
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
+  index saved_count = 0;
+  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_out = false;
+};
+
+/// One axis of what a position sees of x, and its step in the parameter block.
+struct view_axis {
+  index extent = 1;
+  index x = 0;
+  index parameter = 0;
+};
+/// One axis of positions.
+struct step_axis {
+  index extent = 1;
+  index x = 0;
+  index delta = 0;
+};
+
+/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
+struct outer_leaf {
+  std::size_t node = 0;
+  place x;
+  place delta;
+  index groups = 1;
+  index x_group = 0;
+  index delta_group = 0;
+  index parameter_group = 0;
+  view_axis view[3];
+  step_axis step[2];
+  index outputs = 1;
+  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
+  index parameter_output = 0;  ///< step of an output in PyTorch's order
+  index parameters = 0;        ///< first parameter
+  index native = 0;            ///< first element in the native order
+  norm_method method = norm_method::instantiate;
+
+  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view[0].extent * view[1].extent * view[2].extent;
+  }
+  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr block_size block() const noexcept {
+    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+  }
+};
+
+/// g_b = sum over positions of delta (.) u.
+struct elementwise_leaf {
+  std::size_t node = 0;
+  place delta;
+  place other;
+  bool ones = true;
+  step_axis step[2];  ///< `x` is the step in u
+  index count = 0;
+  index delta_stride = 1;
+  index other_stride = 1;
+  index parameters = 0;
+  index native = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input gradient
+
+namespace pergrad::inline v0_1::on_host {
+
+/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
+  if (in.plain() || map.in_size != extent{1}) return map;
+  map.in_channels = static_cast<std::size_t>(in.channels);
+  map.in_size = {static_cast<std::size_t>(in.height), static_cast<std::size_t>(in.width)};
+  map.kernel = map.in_size;
+  return map;
+}
+
+/// Zeros that the windows of one axis read beyond its end.
+[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
+                              std::size_t padding, std::size_t size) {
+  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
+  return std::max<index>(0, last - static_cast<index>(padding + size));
+}
+[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
+  return {static_cast<index>(map.padding.height), static_cast<index>(map.padding.width),
+          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
+                 map.in_size.height),
+          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
+                 map.in_size.width)};
+}
+[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
+  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
+         map.dilation == extent{1} && map.groups == 1;
+}
+
+/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and tap n
+/// of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+struct phase {
+  index first_input = 0;
+  index inputs = 0;
+  index first_tap = 0;
+  index tap_step = 1;
+  index taps = 0;
+  index first_delta = 0;
+  index delta_step = 1;
+};
+[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding, index dilation) {
+  phase result;
+  result.first_input = ((number - padding) % stride + stride) % stride;
+  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
+  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
+  if (result.first_tap == kernel) return result;
+  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
+  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
+  result.delta_step = result.tap_step * dilation / stride;
+  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
+  return result;
+}
+
+/// Zeros that the input gradient's windows read before and after delta, along one axis.
+[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
+                                                     std::size_t stride, std::size_t padding, std::size_t dilation) {
+  std::array<index, 2> reach{};
+  for (std::size_t number = 0; number < stride; ++number) {
+    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
+                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
+    if (p.taps == 0 || p.inputs == 0) continue;
+    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
+    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
+  }
+  return reach;
+}
+[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
+  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
+                                   map.padding.height, map.dilation.height);
+  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
+                                      map.padding.width, map.dilation.width);
+  return {rows[0], columns[0], rows[1], columns[1]};
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The tables of a network. `Scalar` only decides what fits into a cache.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t size = structure::size;
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+
+ private:
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr std::size_t most_factors() {
+    std::size_t most = 2;
+    detail::for_each_index<size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        most = std::max(most, layer::factors(shape_of(i)).size());
+      }
+    });
+    return most;
+  }
+
+ public:
+  static constexpr std::size_t most_leaves = [] {
+    std::size_t count = 1;
+    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
+    return count * most_factors();
+  }();
+
+  struct tables {
+    std::array<slot, size + 1> slots{};
+    std::array<std::size_t, size + 1> storage{};  ///< slot -> the slot whose storage it shares
+    std::array<node_row, size> nodes{};
+    std::array<outer_leaf, most_leaves> outer{};
+    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::size_t outer_count = 0;
+    std::size_t elementwise_count = 0;
+    std::size_t layer_groups = 0;  ///< nodes with parameters
+    std::array<std::size_t, size> layer_group{};
+    index native_size = 0;
+    index kept_size = 0;    ///< of it, what the plan instantiates
+    index scaled_size = 0;  ///< the largest delta of a sample
+    index panel_size = 0;
+    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    index tile = 1;
+    index workspace = 0;    ///< elements of one worker's slots
+    place plain_output, plain_output_gradient;
+  };
+
+ private:
+  template <class Layer>
+  static constexpr node_kind kind_of() {
+    if constexpr (detail::has_affine<Layer>) {
+      return node_kind::affine;
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      return node_kind::branch_sum;
+    } else if constexpr (detail::is_reshape<Layer>) {
+      return node_kind::reshape;
+    } else if constexpr (detail::has_value<Layer>) {
+      return node_kind::elementwise;
+    } else if constexpr (detail::has_windows<Layer>) {
+      return node_kind::pooling;
+    } else {
+      return node_kind::general;
+    }
+  }
+
+  static constexpr tables build() {
+    tables t;
+    std::array<bool, size + 1> trained{};         // a parameter lies before this slot
+    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
+    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
+    std::array<arrangement, size + 1> arranged{};
+    std::array<halo, size + 1> value_halo{};
+    std::array<halo, size + 1> gradient_halo{};
+    std::array<bool, size> derives_from_output{};
+    arranged[0] = arrange(Network::input_shape);
+    for (std::size_t i = 0; i < size; ++i) {
+      ++readers[structure::inputs[i]];
+    }
+
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      node_row& row = t.nodes[i];
+      row.kind = kind_of<layer>();
+      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
+      if constexpr (detail::has_saved_count<layer>) row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
+      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+    });
+
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      row.in = structure::inputs[i];
+      row.in2 = structure::inputs2[i];
+      row.out = i + 1;
+      row.in_shape = structure::shapes[row.in];
+      row.out_shape = structure::shapes[row.out];
+      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
+      row.parameter_count = static_cast<index>(structure::parameter_counts[i]);
+      if (row.kind == node_kind::branch_sum) ++readers[row.in2];
+      row.input_gradient = trained[row.in];
+      row.input2_gradient = row.kind == node_kind::branch_sum && trained[row.in2];
+      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
+      trained[row.out] = row.backward;
+      t.layer_group[i] = t.layer_groups;
+      if (row.parameter_count > 0) ++t.layer_groups;
+      output_is_read[row.out] =
+          row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
+
+      arranged[row.out] = row.kind == node_kind::reshape || row.kind == node_kind::elementwise ||
+                                  row.kind == node_kind::branch_sum
+                              ? arranged[row.in]
+                              : arrange(row.out_shape);
+      t.storage[row.out] = row.out;
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const bool producer_forgets = row.in > 0 && (t.nodes[row.in - 1].kind == node_kind::affine ||
+                                                   t.nodes[row.in - 1].kind == node_kind::branch_sum);
+      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
+                     producer_forgets && !output_is_read[row.in];
+      if (row.in_place) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::affine) {
+        row.map = on_stored_image(row.map, arranged[row.in]);
+        row.whole_view = sees_everything_once(row.map);
+        halo& around = value_halo[t.storage[row.in]];
+        around = around.with(forward_halo(row.map));
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine && row.input_gradient && !row.whole_view) {
+        halo& around = gradient_halo[t.storage[row.out]];
+        around = around.with(backward_halo(row.map));
+      }
+    }
+
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
+      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine) {
+        row.forward_panel = t.panel_size;
+        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        row.backward_panel = t.panel_size;
+        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+      } else if (row.kind == node_kind::general) {
+        row.copies_in = !is_plain(t, row.in);
+        row.copies_out = !is_plain(t, row.out);
+        t.sample_size += general_size(row);
+      }
+    }
+    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    list_leaves(t);
+    t.tile = tile_for(t.sample_size + t.kept_size);
+    assign_places(t, trained);
+    resolve_leaves(t);
+
+    std::array<bool, size + 1> written{};
+    written[t.storage[size]] = true;
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      if (!row.backward || row.kind == node_kind::reshape || row.in_place) continue;
+      if (row.input_gradient) {
+        row.accumulate = written[t.storage[row.in]];
+        written[t.storage[row.in]] = true;
+      }
+      if (row.input2_gradient) {
+        row.accumulate2 = written[t.storage[row.in2]];
+        written[t.storage[row.in2]] = true;
+      }
+    }
+    return t;
+  }
+
+  static constexpr bool is_plain(const tables& t, std::size_t which) {
+    const slot& s = t.slots[t.storage[which]];
+    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
+           s.gradient_layout.dense() && s.gradient_layout.start == 0;
+  }
+  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
+  static constexpr index general_size(const node_row& row) {
+    const index in = round_up(static_cast<index>(row.in_shape.size()));
+    const index out = round_up(static_cast<index>(row.out_shape.size()));
+    return in + (row.copies_in ? in : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+  }
+  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
+  static constexpr index tile_for(index sample_elements) {
+    constexpr index cache_bytes = index{1} << 20;
+    index tile = 16;
+    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
+    return tile;
+  }
+
+  static constexpr void assign_places(tables& t, const std::array<bool, size + 1>& trained) {
+    const auto reserve = [&](index elements) {
+      const place here{t.workspace, elements};
+      t.workspace += t.tile * elements;
+      return here;
+    };
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value = reserve(t.slots[s].value_layout.size);
+      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
+    }
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
+      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
+      row.plain_dx = reserve(in_size);
+      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
+      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
+      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      row.saved = reserve(round_up(row.saved_count));
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    t.plain_output = reserve(output);
+    t.plain_output_gradient = reserve(output);
+    t.workspace += line;  // partial vectors may be read past the end
+  }
+
+  /// Sizes and parameter order of every leaf; places follow once the tile is known.
+  static constexpr void list_leaves(tables& t) {
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      const node_row& row = t.nodes[i];
+      index parameter = row.parameters;
+      if constexpr (detail::has_affine<layer>) {
+        const affine_map& map = row.map;
+        const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
+        outer_leaf leaf;
+        leaf.node = i;
+        leaf.groups = static_cast<index>(map.groups);
+        leaf.outputs = static_cast<index>(map.group_outputs());
+        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+        leaf.view[2] = {group_channels, 1, taps};
+        leaf.step[0].extent = static_cast<index>(map.out_size.height);
+        leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.parameter_output = group_channels * taps;
+        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        leaf.parameters = parameter;
+        add_leaf(t, leaf);
+        parameter += leaf.size();
+        if (map.bias) {
+          elementwise_leaf bias;
+          bias.node = i;
+          bias.count = static_cast<index>(map.out_channels);
+          bias.step[0].extent = leaf.step[0].extent;
+          bias.step[1].extent = leaf.step[1].extent;
+          bias.parameters = parameter;
+          add_leaf(t, bias);
+        }
+      } else if constexpr (detail::has_factors<layer>) {
+        for (const factor& each : layer::factors(shape_of(i))) {
+          if (each.outer) {
+            outer_leaf leaf;
+            leaf.node = i;
+            leaf.outputs = static_cast<index>(each.rows);
+            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.parameter_output = static_cast<index>(each.columns);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else {
+            elementwise_leaf leaf;
+            leaf.node = i;
+            leaf.ones = each.other.from == source::ones;
+            leaf.count = static_cast<index>(each.rows);
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.other_stride = static_cast<index>(each.other.stride);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          }
+          parameter += static_cast<index>(each.size());
+        }
+      }
+    });
+  }
+  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
+    leaf.native = t.native_size;
+    leaf.method = leaf.delta_stride == 1 ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
+    if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+    t.native_size += round_up(leaf.size());
+    t.outer[t.outer_count++] = leaf;
+  }
+  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
+    leaf.native = t.native_size;
+    t.native_size += round_up(leaf.count);
+    t.elementwise[t.elementwise_count++] = leaf;
+  }
+
+  static constexpr place place_of(const node_row& row, operand from) {
+    const auto offset = static_cast<index>(from.offset);
+    switch (from.from) {
+      case source::activation:
+        return row.plain_x.at(offset);
+      case source::output:
+        return row.plain_y.at(offset);
+      case source::saved:
+        return row.saved.at(offset);
+      default:
+        return row.plain_dy.at(offset);
+    }
+  }
+
+  static constexpr void resolve_leaves(tables& t) {
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const layout& x = in.value_layout;
+      const layout& delta = out.gradient_layout;
+      const affine_map& map = row.map;
+      leaf.x = in.value.at(x.start - static_cast<index>(map.padding.height) * x.row -
+                           static_cast<index>(map.padding.width) * x.column);
+      leaf.delta = out.gradient.at(delta.start);
+      leaf.x_group = leaf.view[2].extent;
+      leaf.delta_group = leaf.outputs;
+      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+    }
+    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+      elementwise_leaf& leaf = t.elementwise[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& out = t.slots[t.storage[row.out]];
+      leaf.delta = out.gradient.at(out.gradient_layout.start);
+      leaf.step[0].delta = out.gradient_layout.row;
+      leaf.step[1].delta = out.gradient_layout.column;
+    }
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
+        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        for (const factor& each : layer::factors(shape_of(i))) {
+          const auto delta_step = static_cast<index>(each.delta.position_stride);
+          const auto other_step = static_cast<index>(each.other.position_stride);
+          if (each.outer) {
+            outer_leaf& leaf = t.outer[outer++];
+            leaf.x = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          } else {
+            elementwise_leaf& leaf = t.elementwise[elementwise++];
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.other = place_of(t.nodes[i], each.other);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          }
+        }
+      }
+    });
+  }
+
+ public:
+  static constexpr tables table = build();
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+//
+// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
+// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
+
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never grows
+
+#include <new>
+
+namespace pergrad::inline v0_1::detail {
+
+/// Asks for memory that nobody fills: pages that are never written then cost nothing.
+struct uninitialised_t {};
+inline constexpr uninitialised_t uninitialised{};
+
+template <class Scalar>
+class aligned_buffer {
+ public:
+  aligned_buffer() = default;
+  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
+  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+    std::uninitialized_fill_n(data_.get(), count, Scalar{});
+  }
+  /// The same without the zeros.
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+    if (count == 0) return;
+    void* memory = nullptr;
+    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
+      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
+    }
+    if (memory == nullptr) {
+      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
+                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
+    }
+    data_.reset(static_cast<Scalar*>(memory));
+  }
+
+  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
+  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct release {
+    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
+  };
+  std::unique_ptr<Scalar, release> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
+//
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index), so a
+// network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as torch.nn.init counts them.
+
+#include <cmath>
+#include <numbers>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
+[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
+  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
+  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
+  return state ^ (state >> 31U);
+}
+/// Uniform in [0, 1) with 53 bits.
+[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
+}
+[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+}
+
+struct fans {
+  double in = 1;
+  double out = 1;
+};
+
+}  // namespace detail
+
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in ±1/sqrt(fan_in).
+struct layer_default {
+  std::uint64_t seed = 0;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
+    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
+  }
+};
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as `layer_default`.
+struct kaiming_uniform : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
+    return bound * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
+struct kaiming_normal : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_uniform : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_normal : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+struct uniform {
+  std::uint64_t seed = 0;
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return low + (high - low) * detail::public_uniform(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
+struct normal {
+  std::uint64_t seed = 0;
+  double mean = 0;
+  double standard_deviation = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return mean + standard_deviation * detail::public_normal(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.constant_` on every parameter.
+struct constant {
+  double value = 0;
+  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+};
+/// `nn.init.zeros_` on every parameter.
+struct zeros : constant {};
+/// `nn.init.ones_` on every parameter.
+struct ones : constant {
+  constexpr ones() : constant{1} {}
+};
+
+namespace detail {
+
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
+template <class Layer, class Initialiser, class Scalar>
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters) {
+  if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+    Layer::initialise(in, initialiser, first, parameters);
+  } else if constexpr (has_affine<Layer>) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const affine_map map = Layer::affine(in);
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const bool weight = i < map.weight_count();
+      parameters[i] = static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+    }
+  } else {
+    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+
+/// The type behind `network`: use that name. One object holds the parameters of one model.
+template <class Scalar, shape Input, class... Layers>
+class static_network {
+ public:
+  using scalar = Scalar;
+  using structure = detail::structure<Input, Layers...>;
+  using tape = pergrad::tape<static_network>;
+  /// The same network with another scalar type.
+  template <class Other>
+  using rebind = static_network<Other, Input, Layers...>;
+
+  static constexpr shape input_shape = Input;
+  static constexpr shape output_shape = structure::shapes[structure::size];
+  /// Number of parameters, biases included.
+  static constexpr std::size_t parameter_count = structure::parameter_offsets[structure::size];
+
+  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
+  template <class Executor, class Initialiser>
+  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
+      : parameters_{parameter_count, "a network's parameters"} {
+    detail::for_each_index<structure::size>([&](auto index) {
+      constexpr std::size_t i = index;
+      using layer_type = typename structure::template layer_at<i>;
+      constexpr shape in = structure::shapes[structure::inputs[i]];
+      if constexpr (structure::parameter_counts[i] > 0) {
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i));
+      }
+    });
+  }
+
+  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
+  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<const Scalar> parameters() const noexcept { return parameters_.span(); }
+
+  /// The parameters of entry `index` of the unfolded list (see `describe`). Precondition: index < structure::size.
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
+    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
+    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+
+ private:
+  detail::aligned_buffer<Scalar> parameters_;
+};
+
+/// A network with parameters of type `Scalar` (float or double).
+template <class Scalar, shape Input, class... Layers>
+using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+
+/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
+template <shape Input, class... Layers>
+using network = typename detail::gate<float, Input, Layers...>::type;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
+//
+// A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
+// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+
 // pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
 //
 // Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing that
@@ -939,11 +2424,15 @@ class host {
   [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
 
   /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
-  /// The first exception thrown by a task is thrown again here. Allocates nothing.
+  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
     using function_type = std::remove_reference_t<Function>;
     if (count == 0) return;
+    if (employer() == crew_.get()) {
+      throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
+    }
     const std::lock_guard lock{crew_->one_job_at_a_time};
     crew& shared = *crew_;
     shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
@@ -954,15 +2443,18 @@ class host {
     shared.next.store(0, std::memory_order_relaxed);
     const bool alone = count == 1 || shared.members.empty();
     if (!alone) {
-      shared.busy.store(shared.members.size(), std::memory_order_relaxed);
+      shared.busy.store(0, std::memory_order_release);
       shared.job.fetch_add(1, std::memory_order_release);
       shared.job.notify_all();
     }
     work(shared, 0);
     if (!alone) {
-      for (std::size_t waiting = shared.busy.load(std::memory_order_acquire); waiting != 0;
+      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
+      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
            waiting = shared.busy.load(std::memory_order_acquire)) {
-        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == 0; })) shared.busy.wait(waiting);
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
+          shared.busy.wait(waiting, std::memory_order_acquire);
+        }
       }
     }
     if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
@@ -970,6 +2462,7 @@ class host {
 
  private:
   static constexpr std::size_t most_threads = 1024;
+  static constexpr std::size_t closed = std::size_t{1} << 16U;
 
   struct crew {
     std::vector<std::thread> members;
@@ -980,7 +2473,7 @@ class host {
     void (*call)(void*, std::size_t, std::size_t) = nullptr;
     std::size_t count = 0;
     std::atomic<std::size_t> next{0};
-    std::atomic<std::size_t> busy{0};
+    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
     std::atomic<std::uint32_t> job{0};
     std::atomic<bool> stop{false};
 
@@ -1008,7 +2501,14 @@ class host {
     return false;
   }
 
+  /// Whose task this thread is working on, if any.
+  [[nodiscard]] static const crew*& employer() noexcept {
+    thread_local const crew* current = nullptr;
+    return current;
+  }
+
   static void work(crew& shared, std::size_t worker) noexcept {
+    const crew* const before = std::exchange(employer(), &shared);
     for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
          task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
       try {
@@ -1018,6 +2518,7 @@ class host {
         if (!shared.failure) shared.failure = std::current_exception();
       }
     }
+    employer() = before;
   }
 
   static void serve(crew& shared, std::size_t worker) noexcept {
@@ -1030,18 +2531,31 @@ class host {
       if (current == seen) continue;
       seen = current;
       if (shared.stop.load(std::memory_order_relaxed)) return;
+      if (!begin(shared)) continue;
       work(shared, worker);
-      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.busy.notify_all();
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
     }
+  }
+
+  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
+  static bool begin(crew& shared) noexcept {
+    std::size_t busy = shared.busy.load(std::memory_order_acquire);
+    while ((busy & closed) == 0) {
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+    }
+    return false;
   }
 
   std::unique_ptr<crew> crew_;
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted sum
+//
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other loops.
+
 // pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
 
-#include <algorithm>
 #include <cstring>
 // pergrad/detail/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
@@ -1501,1035 +3015,6 @@ template <class Value>
 }
 
 }  // namespace pergrad::inline v0_1::math
-// pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
-//
-// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel, rank 2
-// (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image; producers write
-// the inside only, so the halo stays zero and a convolution reads its padding from memory like any other pixel.
-
-namespace pergrad::inline v0_1::on_host {
-
-using index = std::ptrdiff_t;
-
-/// Zero pixels around an image.
-struct halo {
-  index top = 0;
-  index left = 0;
-  index bottom = 0;
-  index right = 0;
-  /// The smallest halo that contains both.
-  [[nodiscard]] constexpr halo with(halo other) const noexcept {
-    return {std::max(top, other.top), std::max(left, other.left), std::max(bottom, other.bottom),
-            std::max(right, other.right)};
-  }
-};
-
-/// Extents of the stored image. `channels_first` says how PyTorch numbers its values: (c, h, w) if set, else (h, w, c).
-struct arrangement {
-  index channels = 1;
-  index height = 1;
-  index width = 1;
-  bool channels_first = false;
-
-  [[nodiscard]] constexpr index size() const noexcept { return channels * height * width; }
-  /// Do the stored order and PyTorch's order agree?
-  [[nodiscard]] constexpr bool plain() const noexcept {
-    return !channels_first || channels == 1 || height * width == 1;
-  }
-  friend constexpr bool operator==(const arrangement&, const arrangement&) noexcept = default;
-};
-
-[[nodiscard]] constexpr arrangement arrange(shape of) noexcept {
-  const auto extent = [&](std::size_t axis) { return static_cast<index>(of[axis]); };
-  switch (of.rank()) {
-    case 2:
-      return {extent(1), extent(0), 1, false};
-    case 3:
-      return {extent(0), extent(1), extent(2), true};
-    default:
-      return {static_cast<index>(of.size()), 1, 1, false};
-  }
-}
-
-/// An arrangement with its halo in memory.
-struct layout {
-  arrangement values;
-  index row = 0;     ///< elements from a pixel to the one below
-  index column = 0;  ///< elements from a pixel to the one on its right
-  index start = 0;   ///< the first pixel inside the halo
-  index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
-
-  [[nodiscard]] constexpr bool dense() const noexcept { return row == values.width * column || values.height == 1; }
-  /// Position of value `i`, counted in PyTorch's order, from the sample's first element.
-  [[nodiscard]] constexpr index position(index i) const noexcept {
-    const index pixels = values.height * values.width;
-    const index channel = values.channels_first ? i / pixels : i % values.channels;
-    const index pixel = values.channels_first ? i % pixels : i / values.channels;
-    return start + pixel / values.width * row + pixel % values.width * column + channel;
-  }
-};
-
-inline constexpr index line = 16;  ///< elements that slots are rounded up to: 64 bytes of float
-[[nodiscard]] constexpr index round_up(index count, index to = line) noexcept { return (count + to - 1) / to * to; }
-
-[[nodiscard]] constexpr layout lay_out(arrangement values, halo around) noexcept {
-  layout result;
-  result.values = values;
-  result.column = values.channels;
-  result.row = (values.width + around.left + around.right) * values.channels;
-  result.start = around.top * result.row + around.left * result.column;
-  result.size = round_up((values.height + around.top + around.bottom) * result.row);
-  return result;
-}
-
-/// Calls f(first element in a, first element in b, count) for stretches of values that are contiguous in both layouts.
-/// Precondition: the same number of values.
-template <class Function>
-constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) {
-  if (a.values == b.values) {
-    if (a.dense() && b.dense()) {
-      f(a.start, b.start, a.values.size());
-      return;
-    }
-    for (index i = 0; i < a.values.height; ++i) f(a.start + i * a.row, b.start + i * b.row, a.values.width * a.column);
-    return;
-  }
-  for (index i = 0; i < a.values.size(); ++i) f(a.position(i), b.position(i), index{1});
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile time
-//
-// The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
-// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run time, so a
-// hundred layers cost a hundred table rows and not a hundred instantiations.
-
-// pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
-//
-// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the network, as
-// a type that swallows whatever is done with it, so that the compiler has one error to print and nothing more to say.
-
-// pergrad/detail/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
-
-namespace pergrad::inline v0_1::detail {
-
-enum class mistake {
-  none,
-  no_output_shape,
-  no_parameter_count,
-  no_forward,
-  no_backward,
-  no_factors,
-  factors_do_not_cover,
-  factor_outside_tape,
-  mixes_samples,
-  needs_an_image,
-  needs_features,
-  kernel_too_large,
-  groups_do_not_divide,
-  pool_padding_too_large,
-  zero_is_no_size,
-  option_not_offered,
-  rejects_input,
-  no_output,
-  branches_differ,
-  element_function_changes_shape
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-template <class Scalar, shape Input, class... Layers>
-class static_network;
-
-namespace detail {
-
-template <class Layer>
-concept has_check = requires(shape in) {
-  { Layer::check(in) } -> std::convertible_to<mistake>;
-};
-
-/// Does one operand lie inside the `size` values it is taken from?
-[[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
-                                    std::size_t size) noexcept {
-  return positions > 0 && count > 0 &&
-         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
-}
-
-template <class Layer>
-[[nodiscard]] constexpr mistake check_factors(shape in) {
-  const std::size_t saved = [&]() -> std::size_t {
-    if constexpr (has_saved_count<Layer>) {
-      return Layer::saved_count(in);
-    } else {
-      return 0;
-    }
-  }();
-  const auto size_of = [&](source from) -> std::size_t {
-    if (from == source::activation) return in.size();
-    return from == source::saved ? saved : Layer::output_shape(in).size();
-  };
-  std::size_t covered = 0;
-  for (const factor& each : Layer::factors(in)) {
-    covered += each.size();
-    const std::size_t other_count = each.outer ? each.columns : each.rows;
-    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
-                              inside(each.other, each.positions, other_count, size_of(each.other.from));
-    const bool delta_inside = each.delta.from != source::ones &&
-                              inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
-    if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
-  }
-  return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
-}
-
-/// What is wrong with a layer on this input, before anything else of it is used.
-template <class Layer>
-[[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
-  if constexpr (is_mixing<Layer>) {
-    return mistake::mixes_samples;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return in == second ? mistake::none : mistake::branches_differ;
-  } else if constexpr (has_check<Layer>) {
-    return Layer::check(in);
-  } else if constexpr (is_reshape<Layer>) {
-    return Layer::output_shape(in).size() == in.size() ? mistake::none : mistake::no_output;
-  } else if constexpr (has_value<Layer>) {
-    return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
-  } else if constexpr (!has_output_shape<Layer>) {
-    return mistake::no_output_shape;
-  } else if constexpr (!has_parameter_count<Layer>) {
-    return mistake::no_parameter_count;
-  } else if constexpr (!has_general_forward<Layer>) {
-    return mistake::no_forward;
-  } else if constexpr (!has_general_backward<Layer>) {
-    return mistake::no_backward;
-  } else {
-    if constexpr (has_accepts<Layer>) {
-      if (!Layer::accepts(in)) return mistake::rejects_input;
-    }
-    if (Layer::output_shape(in).size() == 0) return mistake::no_output;
-    if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in);
-    } else {
-      return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
-    }
-  }
-}
-
-/// The unfolded list of a network with its shapes; stops inferring at the first mistake.
-template <shape Input, class List, class... Layers>
-struct unfolded;
-template <shape Input, class... Nodes, class... Layers>
-struct unfolded<Input, node_list<Nodes...>, Layers...> {
-  static constexpr std::size_t size = sizeof...(Nodes);
-  using table = type_table<typename Nodes::layer_type...>;
-  template <std::size_t Index>
-  using layer_at = type_at<Index, table>;
-
-  struct findings {
-    std::array<shape, size + 1> shapes{};
-    std::array<std::size_t, size + 1> parameter_counts{};
-    std::array<std::size_t, size + 1> parameter_offsets{};
-    std::array<std::size_t, size + 1> inputs{};   // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
-    std::size_t first_mistake = size;
-    mistake what = mistake::none;
-  };
-  static constexpr findings find() {
-    using diagnose_function = mistake (*)(shape, shape);
-    using shape_function = shape (*)(shape);
-    using count_function = std::size_t (*)(shape);
-    constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
-    constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
-    constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
-    constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
-    findings result;
-    result.shapes[0] = Input;
-    for (std::size_t i = 0; i < size; ++i) {
-      result.inputs[i] = i + 1 - back[i];
-      result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
-      const shape in = result.shapes[result.inputs[i]];
-      result.what = diagnoses[i](in, result.shapes[result.inputs2[i]]);
-      if (result.what != mistake::none) {
-        result.first_mistake = i;
-        return result;
-      }
-      result.shapes[i + 1] = outputs[i](in);
-      result.parameter_counts[i] = counts[i](in);
-      result.parameter_offsets[i + 1] = result.parameter_offsets[i] + result.parameter_counts[i];
-    }
-    return result;
-  }
-  static constexpr findings found = find();
-
-  /// Index in the user's list of the entry that node `node_index` comes from.
-  static constexpr std::size_t entry_of(std::size_t node_index) {
-    constexpr std::array<std::size_t, sizeof...(Layers) + 1> sizes{unfold<Layers>::type::size..., 0};
-    std::size_t end = 0;
-    for (std::size_t entry = 0; entry < sizeof...(Layers); ++entry) {
-      end += sizes[entry];
-      if (node_index < end) return entry;
-    }
-    return sizeof...(Layers);
-  }
-
-  static constexpr const auto& shapes = found.shapes;
-  static constexpr const auto& parameter_counts = found.parameter_counts;
-  static constexpr const auto& parameter_offsets = found.parameter_offsets;
-  static constexpr const auto& inputs = found.inputs;
-  static constexpr const auto& inputs2 = found.inputs2;
-};
-
-template <shape Input, class... Layers>
-using structure = unfolded<Input, typename join<typename unfold<Layers>::type...>::type, Layers...>;
-
-}  // namespace detail
-
-namespace error {
-
-/// Stands in for anything made from a network that was explained to be wrong; every use of it is allowed and means nothing.
-struct explained {
-  template <class... Any>
-  constexpr explicit(false) explained(Any&&...) noexcept {}
-  template <class Any>
-  constexpr explained& operator=(Any&&) noexcept {
-    return *this;
-  }
-};
-
-/// Stands in for a network that was explained to be wrong.
-template <class Explanation>
-struct wrong_network : explained {
-  using explained::explained;
-  using scalar = float;
-  using tape = explained;
-  static constexpr std::size_t parameter_count = sizeof(Explanation);
-};
-
-}  // namespace error
-
-namespace detail {
-
-template <mistake What, class Where, class Layer, class Given, class Structure, std::size_t Index>
-constexpr auto explain() {
-  using namespace error;
-  // clang-format off
-  if constexpr (What == mistake::no_output_shape) return no_output_shape<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_parameter_count) return no_parameter_count<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_forward) return no_forward<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_backward) return no_backward<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_factors) return no_factors<Where, Layer, Given>{};
-  else if constexpr (What == mistake::factor_outside_tape) return factor_reads_outside_the_tape<Where, Layer, Given>{};
-  else if constexpr (What == mistake::mixes_samples) return mixes_samples<Where, Layer, Given>{};
-  else if constexpr (What == mistake::needs_an_image) return needs_an_image<Where, Layer, Given>{};
-  else if constexpr (What == mistake::needs_features) return needs_features<Where, Layer, Given>{};
-  else if constexpr (What == mistake::kernel_too_large) return kernel_larger_than_padded_input<Where, Layer, Given>{};
-  else if constexpr (What == mistake::groups_do_not_divide) return groups_do_not_divide_channels<Where, Layer, Given>{};
-  else if constexpr (What == mistake::pool_padding_too_large) return padding_larger_than_half_the_window<Where, Layer, Given>{};
-  else if constexpr (What == mistake::zero_is_no_size) return zero_is_no_size<Where, Layer, Given>{};
-  else if constexpr (What == mistake::option_not_offered) return option_not_offered<Where, Layer, Given>{};
-  else if constexpr (What == mistake::rejects_input) return layer_rejects_its_input<Where, Layer, Given>{};
-  else if constexpr (What == mistake::no_output) return layer_gives_no_output<Where, Layer, Given>{};
-  else if constexpr (What == mistake::element_function_changes_shape) return element_function_changes_shape<Where, Layer, Given>{};
-  else if constexpr (What == mistake::branches_differ) {
-    return residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>{};
-  } else {
-    using layer = typename Structure::template layer_at<Index>;
-    constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
-    constexpr std::size_t covered = [](shape given) {
-      std::size_t sum = 0;
-      for (const factor& each : layer::factors(given)) sum += each.size();
-      return sum;
-    }(in);
-    return factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>{};
-  }
-  // clang-format on
-}
-
-template <class Scalar, shape Input, class... Layers>
-struct gate {
-  static constexpr auto choose() {
-    if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
-      return std::type_identity<error::wrong_network<error::empty_network<std::integral_constant<std::size_t, 0>>>>{};
-    } else if constexpr (Input.size() == 0) {
-      return std::type_identity<error::wrong_network<error::not_a_shape<error::gets<Input>>>>{};
-    } else {
-      using found = structure<Input, Layers...>;
-      if constexpr (found::found.what != mistake::none) {
-        constexpr std::size_t index = found::found.first_mistake;
-        using explanation =
-            decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                             error::layer_type<typename found::template layer_at<index>>,
-                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>());
-        return std::type_identity<error::wrong_network<explanation>>{};
-      } else {
-        return std::type_identity<static_network<Scalar, Input, Layers...>>{};
-      }
-    }
-  }
-  using type = typename decltype(choose())::type;
-};
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are formed
-//
-// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a sample
-//     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
-//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
-//     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
-//     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
-// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022, arXiv:2210.00038.)
-
-namespace pergrad::inline v0_1 {
-
-/// How a block's per-sample norm is found, and from what its weighted sum is made.
-enum class norm_method {
-  automatic,    ///< what the cost model says
-  product,      ///< ‖delta‖² ‖x‖², exact for one position
-  gram,         ///< <X X^T, Delta Delta^T>
-  direct,       ///< tiles of G_b in registers, squared and dropped
-  instantiate,  ///< G_b in the cache, squared on its way out and kept for the weighted sum
-  elementwise   ///< an elementwise block (bias, gain): always instantiated
-};
-
-[[nodiscard]] constexpr std::string_view name_of(norm_method method) noexcept {
-  switch (method) {
-    case norm_method::automatic:
-      return "automatic";
-    case norm_method::product:
-      return "product";
-    case norm_method::gram:
-      return "gram";
-    case norm_method::direct:
-      return "direct";
-    case norm_method::instantiate:
-      return "instantiate";
-    default:
-      return "elementwise";
-  }
-}
-
-/// Sizes of one outer-product block, per group.
-struct block_size {
-  std::size_t positions = 1;  ///< T
-  std::size_t view = 1;       ///< d
-  std::size_t outputs = 1;    ///< p
-  std::size_t groups = 1;
-};
-
-/// What the host pays, in units of one multiply-add in the product kernel's steady state.
-///
-/// The constants are ratios measured with bench/cost_model on AVX-512 and AVX2 machines; a choice that is off by a factor of
-/// 2 in one of them changes the method only where two methods are about as good.
-struct host_costs {
-  double gram_multiply_add = 4;       ///< Gram entries are summed in double, which product kernels are not
-  double kept_element = 1.5;          ///< square, keep and add up one element of G_b inside the L2 cache
-  double kept_element_beyond = 12;    ///< the same when G_b does not fit there
-  double direct_element = 0.5;        ///< square one element in registers
-  std::size_t cache_bytes = 1U << 20U;
-};
-
-/// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
-[[nodiscard]] constexpr double modelled_cost(norm_method method, block_size block, std::size_t scalar_bytes,
-                                             host_costs costs = {}) noexcept {
-  const auto real = [](std::size_t count) { return static_cast<double>(count); };
-  const double positions = real(block.positions);
-  const double widths = real(block.view + block.outputs);
-  const double weights = real(block.view) * real(block.outputs);
-  const double sum = positions * weights;
-  const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
-  double cost = 0;
-  switch (method) {
-    case norm_method::product:
-      cost = block.positions == 1 ? 2 * widths + sum : 1e300;
-      break;
-    case norm_method::gram:
-      cost = costs.gram_multiply_add * positions * (positions + 1) / 2 * (widths + 1) + sum;
-      break;
-    case norm_method::direct:
-      cost = sum + costs.direct_element * weights + sum;
-      break;
-    default:
-      cost = sum + (fits ? costs.kept_element : costs.kept_element_beyond) * weights;
-      break;
-  }
-  return cost * real(block.groups);
-}
-
-/// The cheapest exact method.
-[[nodiscard]] constexpr norm_method cheapest_method(block_size block, std::size_t scalar_bytes,
-                                                    host_costs costs = {}) noexcept {
-  constexpr norm_method candidates[] = {norm_method::product, norm_method::instantiate, norm_method::direct,
-                                        norm_method::gram};
-  norm_method best = norm_method::instantiate;
-  for (const norm_method method : candidates) {
-    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs)) best = method;
-  }
-  return best;
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
-struct place {
-  index offset = 0;
-  index sample = 0;
-  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
-};
-
-/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
-struct slot {
-  layout value_layout;
-  layout gradient_layout;
-  place value;
-  place gradient;
-};
-
-enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
-
-struct node_row {
-  node_kind kind = node_kind::general;
-  std::size_t in = 0;       ///< slots
-  std::size_t in2 = 0;
-  std::size_t out = 0;
-  shape in_shape;           ///< logical shapes
-  shape out_shape;
-  bool in_place = false;    ///< the output overwrites the input
-  bool backward = false;    ///< anything before or in this node has parameters
-  bool input_gradient = false;
-  bool input2_gradient = false;
-  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
-  bool accumulate2 = false;
-  index parameters = 0;
-  index parameter_count = 0;
-  affine_map map;             ///< affine: in the stored image's terms
-  index forward_panel = 0;    ///< affine: offset of its packed weights
-  index backward_panel = 0;
-  bool whole_view = false;    ///< affine: one position that sees every input once
-  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
-  index saved_count = 0;
-  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
-  bool copies_out = false;
-};
-
-/// One axis of what a position sees of x, and its step in the parameter block.
-struct view_axis {
-  index extent = 1;
-  index x = 0;
-  index parameter = 0;
-};
-/// One axis of positions.
-struct step_axis {
-  index extent = 1;
-  index x = 0;
-  index delta = 0;
-};
-
-/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
-struct outer_leaf {
-  std::size_t node = 0;
-  place x;
-  place delta;
-  index groups = 1;
-  index x_group = 0;
-  index delta_group = 0;
-  index parameter_group = 0;
-  view_axis view[3];
-  step_axis step[2];
-  index outputs = 1;
-  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
-  index parameter_output = 0;  ///< step of an output in PyTorch's order
-  index parameters = 0;        ///< first parameter
-  index native = 0;            ///< first element in the native order
-  norm_method method = norm_method::instantiate;
-
-  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
-  [[nodiscard]] constexpr index view_width() const noexcept {
-    return view[0].extent * view[1].extent * view[2].extent;
-  }
-  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
-  [[nodiscard]] constexpr block_size block() const noexcept {
-    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
-  }
-};
-
-/// g_b = sum over positions of delta (.) u.
-struct elementwise_leaf {
-  std::size_t node = 0;
-  place delta;
-  place other;
-  bool ones = true;
-  step_axis step[2];  ///< `x` is the step in u
-  index count = 0;
-  index delta_stride = 1;
-  index other_stride = 1;
-  index parameters = 0;
-  index native = 0;
-};
-
-/// The tables of a network. `Scalar` only decides what fits into a cache.
-template <class Network>
-struct program {
-  using structure = typename Network::structure;
-  using scalar = typename Network::scalar;
-  static constexpr std::size_t size = structure::size;
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-
- private:
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
-  static constexpr std::size_t most_factors() {
-    std::size_t most = 2;
-    detail::for_each_index<size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        most = std::max(most, layer::factors(shape_of(i)).size());
-      }
-    });
-    return most;
-  }
-
- public:
-  static constexpr std::size_t most_leaves = [] {
-    std::size_t count = 1;
-    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
-    return count * most_factors();
-  }();
-
-  struct tables {
-    std::array<slot, size + 1> slots{};
-    std::array<std::size_t, size + 1> storage{};  ///< slot -> the slot whose storage it shares
-    std::array<node_row, size> nodes{};
-    std::array<outer_leaf, most_leaves> outer{};
-    std::array<elementwise_leaf, most_leaves> elementwise{};
-    std::size_t outer_count = 0;
-    std::size_t elementwise_count = 0;
-    std::size_t layer_groups = 0;  ///< nodes with parameters
-    std::array<std::size_t, size> layer_group{};
-    index native_size = 0;
-    index kept_size = 0;    ///< of it, what the plan instantiates
-    index scaled_size = 0;  ///< the largest delta of a sample
-    index panel_size = 0;
-    index sample_size = 0;  ///< elements of one sample's slots and plain copies
-    index tile = 1;
-    index workspace = 0;    ///< elements of one worker's slots
-    place plain_output, plain_output_gradient;
-  };
-
- private:
-  template <class Layer>
-  static constexpr node_kind kind_of() {
-    if constexpr (detail::has_affine<Layer>) {
-      return node_kind::affine;
-    } else if constexpr (detail::is_branch_sum<Layer>) {
-      return node_kind::branch_sum;
-    } else if constexpr (detail::is_reshape<Layer>) {
-      return node_kind::reshape;
-    } else if constexpr (detail::has_value<Layer>) {
-      return node_kind::elementwise;
-    } else if constexpr (detail::has_windows<Layer>) {
-      return node_kind::pooling;
-    } else {
-      return node_kind::general;
-    }
-  }
-
-  /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
-  static constexpr affine_map on_stored_image(affine_map map, arrangement in) {
-    if (in.plain() || map.in_size != extent{1}) return map;
-    map.in_channels = static_cast<std::size_t>(in.channels);
-    map.in_size = {static_cast<std::size_t>(in.height), static_cast<std::size_t>(in.width)};
-    map.kernel = map.in_size;
-    return map;
-  }
-
-  /// Zeros that the windows of one axis read beyond its end.
-  static constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
-                                std::size_t padding, std::size_t size) {
-    const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
-    return std::max<index>(0, last - static_cast<index>(padding + size));
-  }
-  static constexpr halo forward_halo(const affine_map& map) {
-    return {static_cast<index>(map.padding.height), static_cast<index>(map.padding.width),
-            beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
-                   map.in_size.height),
-            beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
-                   map.in_size.width)};
-  }
-  static constexpr bool sees_everything_once(const affine_map& map) {
-    return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
-           map.dilation == extent{1} && map.groups == 1;
-  }
-
- public:
-  /// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and tap n
-  /// of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
-  struct phase {
-    index first_input = 0;
-    index inputs = 0;
-    index first_tap = 0;
-    index tap_step = 1;
-    index taps = 0;
-    index first_delta = 0;
-    index delta_step = 1;
-  };
-  static constexpr phase phase_of(index number, index size, index kernel, index stride, index padding, index dilation) {
-    phase result;
-    result.first_input = ((number - padding) % stride + stride) % stride;
-    result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
-    while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
-    if (result.first_tap == kernel) return result;
-    while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
-    result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
-    result.delta_step = result.tap_step * dilation / stride;
-    result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
-    return result;
-  }
-
- private:
-  /// Zeros that the input gradient's windows read before and after delta, along one axis.
-  static constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
-                                                       std::size_t stride, std::size_t padding, std::size_t dilation) {
-    std::array<index, 2> reach{};
-    for (std::size_t number = 0; number < stride; ++number) {
-      const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
-                               static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
-      if (p.taps == 0 || p.inputs == 0) continue;
-      reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
-      reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
-    }
-    return reach;
-  }
-  static constexpr halo backward_halo(const affine_map& map) {
-    const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
-                                     map.padding.height, map.dilation.height);
-    const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
-                                        map.padding.width, map.dilation.width);
-    return {rows[0], columns[0], rows[1], columns[1]};
-  }
-
-  static constexpr tables build() {
-    tables t;
-    std::array<bool, size + 1> trained{};         // a parameter lies before this slot
-    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
-    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
-    std::array<arrangement, size + 1> arranged{};
-    std::array<halo, size + 1> value_halo{};
-    std::array<halo, size + 1> gradient_halo{};
-    std::array<bool, size> derives_from_output{};
-    arranged[0] = arrange(Network::input_shape);
-    for (std::size_t i = 0; i < size; ++i) {
-      ++readers[structure::inputs[i]];
-    }
-
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      node_row& row = t.nodes[i];
-      row.kind = kind_of<layer>();
-      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      if constexpr (detail::has_saved_count<layer>) row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
-      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
-    });
-
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      row.in = structure::inputs[i];
-      row.in2 = structure::inputs2[i];
-      row.out = i + 1;
-      row.in_shape = structure::shapes[row.in];
-      row.out_shape = structure::shapes[row.out];
-      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
-      row.parameter_count = static_cast<index>(structure::parameter_counts[i]);
-      if (row.kind == node_kind::branch_sum) ++readers[row.in2];
-      row.input_gradient = trained[row.in];
-      row.input2_gradient = row.kind == node_kind::branch_sum && trained[row.in2];
-      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
-      trained[row.out] = row.backward;
-      t.layer_group[i] = t.layer_groups;
-      if (row.parameter_count > 0) ++t.layer_groups;
-      output_is_read[row.out] =
-          row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
-
-      arranged[row.out] = row.kind == node_kind::reshape || row.kind == node_kind::elementwise ||
-                                  row.kind == node_kind::branch_sum
-                              ? arranged[row.in]
-                              : arrange(row.out_shape);
-      t.storage[row.out] = row.out;
-      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      const bool producer_forgets = row.in > 0 && (t.nodes[row.in - 1].kind == node_kind::affine ||
-                                                   t.nodes[row.in - 1].kind == node_kind::branch_sum);
-      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
-                     producer_forgets && !output_is_read[row.in];
-      if (row.in_place) t.storage[row.out] = t.storage[row.in];
-      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
-      if (row.kind == node_kind::affine) {
-        row.map = on_stored_image(row.map, arranged[row.in]);
-        row.whole_view = sees_everything_once(row.map);
-        halo& around = value_halo[t.storage[row.in]];
-        around = around.with(forward_halo(row.map));
-      }
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      const node_row& row = t.nodes[i];
-      if (row.kind == node_kind::affine && row.input_gradient && !row.whole_view) {
-        halo& around = gradient_halo[t.storage[row.out]];
-        around = around.with(backward_halo(row.map));
-      }
-    }
-
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
-      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
-      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
-      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      if (row.kind == node_kind::affine) {
-        row.forward_panel = t.panel_size;
-        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
-        row.backward_panel = t.panel_size;
-        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
-      } else if (row.kind == node_kind::general) {
-        row.copies_in = !is_plain(t, row.in);
-        row.copies_out = !is_plain(t, row.out);
-        t.sample_size += general_size(row);
-      }
-    }
-    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
-    list_leaves(t);
-    t.tile = tile_for(t.sample_size + t.kept_size);
-    assign_places(t, trained);
-    resolve_leaves(t);
-
-    std::array<bool, size + 1> written{};
-    written[t.storage[size]] = true;
-    for (std::size_t i = size; i-- > 0;) {
-      node_row& row = t.nodes[i];
-      if (!row.backward || row.kind == node_kind::reshape || row.in_place) continue;
-      if (row.input_gradient) {
-        row.accumulate = written[t.storage[row.in]];
-        written[t.storage[row.in]] = true;
-      }
-      if (row.input2_gradient) {
-        row.accumulate2 = written[t.storage[row.in2]];
-        written[t.storage[row.in2]] = true;
-      }
-    }
-    return t;
-  }
-
-  static constexpr bool is_plain(const tables& t, std::size_t which) {
-    const slot& s = t.slots[t.storage[which]];
-    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
-           s.gradient_layout.dense() && s.gradient_layout.start == 0;
-  }
-  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
-  static constexpr index general_size(const node_row& row) {
-    const index in = round_up(static_cast<index>(row.in_shape.size()));
-    const index out = round_up(static_cast<index>(row.out_shape.size()));
-    return in + (row.copies_in ? in : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
-  }
-  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
-  static constexpr index tile_for(index sample_elements) {
-    constexpr index cache_bytes = index{1} << 20;
-    index tile = 16;
-    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
-    return tile;
-  }
-
-  static constexpr void assign_places(tables& t, const std::array<bool, size + 1>& trained) {
-    const auto reserve = [&](index elements) {
-      const place here{t.workspace, elements};
-      t.workspace += t.tile * elements;
-      return here;
-    };
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
-      t.slots[s].value = reserve(t.slots[s].value_layout.size);
-      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
-    }
-    for (node_row& row : t.nodes) {
-      if (row.kind != node_kind::general) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
-      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = reserve(in_size);
-      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
-      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
-      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
-      row.saved = reserve(round_up(row.saved_count));
-    }
-    const index output = round_up(static_cast<index>(Network::output_shape.size()));
-    t.plain_output = reserve(output);
-    t.plain_output_gradient = reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
-  }
-
-  /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list_leaves(tables& t) {
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      const node_row& row = t.nodes[i];
-      index parameter = row.parameters;
-      if constexpr (detail::has_affine<layer>) {
-        const affine_map& map = row.map;
-        const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
-        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
-        outer_leaf leaf;
-        leaf.node = i;
-        leaf.groups = static_cast<index>(map.groups);
-        leaf.outputs = static_cast<index>(map.group_outputs());
-        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
-        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
-        leaf.view[2] = {group_channels, 1, taps};
-        leaf.step[0].extent = static_cast<index>(map.out_size.height);
-        leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.parameter_output = group_channels * taps;
-        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
-        leaf.parameters = parameter;
-        add_leaf(t, leaf);
-        parameter += leaf.size();
-        if (map.bias) {
-          elementwise_leaf bias;
-          bias.node = i;
-          bias.count = static_cast<index>(map.out_channels);
-          bias.step[0].extent = leaf.step[0].extent;
-          bias.step[1].extent = leaf.step[1].extent;
-          bias.parameters = parameter;
-          add_leaf(t, bias);
-        }
-      } else if constexpr (detail::has_factors<layer>) {
-        for (const factor& each : layer::factors(shape_of(i))) {
-          if (each.outer) {
-            outer_leaf leaf;
-            leaf.node = i;
-            leaf.outputs = static_cast<index>(each.rows);
-            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.parameter_output = static_cast<index>(each.columns);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else {
-            elementwise_leaf leaf;
-            leaf.node = i;
-            leaf.ones = each.other.from == source::ones;
-            leaf.count = static_cast<index>(each.rows);
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.other_stride = static_cast<index>(each.other.stride);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          }
-          parameter += static_cast<index>(each.size());
-        }
-      }
-    });
-  }
-  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.native = t.native_size;
-    leaf.method = leaf.delta_stride == 1 ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
-    if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
-    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
-    t.native_size += round_up(leaf.size());
-    t.outer[t.outer_count++] = leaf;
-  }
-  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.native = t.native_size;
-    t.native_size += round_up(leaf.count);
-    t.elementwise[t.elementwise_count++] = leaf;
-  }
-
-  static constexpr place place_of(const node_row& row, operand from) {
-    const auto offset = static_cast<index>(from.offset);
-    switch (from.from) {
-      case source::activation:
-        return row.plain_x.at(offset);
-      case source::output:
-        return row.plain_y.at(offset);
-      case source::saved:
-        return row.saved.at(offset);
-      default:
-        return row.plain_dy.at(offset);
-    }
-  }
-
-  static constexpr void resolve_leaves(tables& t) {
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const layout& x = in.value_layout;
-      const layout& delta = out.gradient_layout;
-      const affine_map& map = row.map;
-      leaf.x = in.value.at(x.start - static_cast<index>(map.padding.height) * x.row -
-                           static_cast<index>(map.padding.width) * x.column);
-      leaf.delta = out.gradient.at(delta.start);
-      leaf.x_group = leaf.view[2].extent;
-      leaf.delta_group = leaf.outputs;
-      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
-      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
-      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
-      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
-    }
-    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
-      elementwise_leaf& leaf = t.elementwise[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& out = t.slots[t.storage[row.out]];
-      leaf.delta = out.gradient.at(out.gradient_layout.start);
-      leaf.step[0].delta = out.gradient_layout.row;
-      leaf.step[1].delta = out.gradient_layout.column;
-    }
-    std::size_t outer = 0;
-    std::size_t elementwise = 0;
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
-        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
-        for (const factor& each : layer::factors(shape_of(i))) {
-          const auto delta_step = static_cast<index>(each.delta.position_stride);
-          const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.outer) {
-            outer_leaf& leaf = t.outer[outer++];
-            leaf.x = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          } else {
-            elementwise_leaf& leaf = t.elementwise[elementwise++];
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.other = place_of(t.nodes[i], each.other);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          }
-        }
-      }
-    });
-  }
-
- public:
-  static constexpr tables table = build();
-};
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
 //
 // Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
@@ -2903,24 +3388,36 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
   const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
-  for (index n = first; n < last; ++n) {
-    const Scalar* from = weights + n * channels * taps;
-    Scalar* to = panel + n / outputs * taps * channels * outputs + n % outputs;
-    for (index tap = 0; tap < taps; ++tap) {
-      for (index c = 0; c < channels; ++c) to[(tap * channels + c) * outputs] = from[c * taps + tap];
+  const index width = channels * taps;
+  for (index n = first; n < last;) {
+    // A cache line of outputs at a time: every line of the panel is written once and whole.
+    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
+    const Scalar* from = weights + n * width;
+    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    for (index c = 0; c < channels; ++c) {
+      for (index tap = 0; tap < taps; ++tap) {
+        Scalar* out = to + (tap * channels + c) * outputs;
+        const Scalar* in = from + c * taps + tap;
+        if (together == line) {
+          for (index j = 0; j < line; ++j) out[j] = in[j * width];
+        } else {
+          for (index j = 0; j < together; ++j) out[j] = in[j * width];
+        }
+      }
     }
+    n += together;
   }
 }
 
 /// Calls f(row phase, column phase) for every pair of stride phases of the input gradient.
-template <class Program, class Function>
+template <class Function>
 inline void for_each_phase(const affine_map& map, Function&& f) {
   const auto number = [](std::size_t value) { return static_cast<index>(value); };
   for (index r = 0; r < number(map.stride.height); ++r) {
-    const auto rows = Program::phase_of(r, number(map.in_size.height), number(map.kernel.height),
+    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height),
                                         number(map.stride.height), number(map.padding.height), number(map.dilation.height));
     for (index s = 0; s < number(map.stride.width); ++s) {
-      const auto columns = Program::phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+      const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
                                              number(map.padding.width), number(map.dilation.width));
       f(rows, columns);
     }
@@ -2929,7 +3426,7 @@ inline void for_each_phase(const affine_map& map, Function&& f) {
 
 /// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap column][output][channel]`
 /// with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything once.
-template <class Program, class Scalar>
+template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
   const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
@@ -2946,7 +3443,7 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
     }
     const index group = n / outputs;
     Scalar* to = panel + group * taps * outputs * channels;
-    for_each_phase<Program>(map, [&](const auto& rows, const auto& columns) {
+    for_each_phase(map, [&](const phase& rows, const phase& columns) {
       for (index j = 0; j < rows.taps; ++j) {
         const index tap_row = rows.first_tap + (rows.taps - 1 - j) * rows.tap_step;
         for (index k = 0; k < columns.taps; ++k) {
@@ -2961,10 +3458,6 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted sum
-//
-// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other loops.
-
 // pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
 //
 //   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
@@ -3474,17 +3967,20 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum is
-///   sqrt(squared + error) + sqrt(slack)
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum with
+/// weight w is
+///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
 struct norm_part {
   double squared = 0;  ///< the value
-  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram)
+  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
   double slack = 0;    ///< squared bound on what the sum's own rounding adds to the sample's share
+  double spread = 0;   ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
 
   constexpr norm_part& operator+=(const norm_part& other) noexcept {
     squared += other.squared;
     error += other.error;
     slack += other.slack;
+    spread += other.spread;
     return *this;
   }
 };
@@ -3542,12 +4038,16 @@ struct leaf_kernel {
   }
 
   /// ‖x‖² ‖delta‖² for one position.
-  [[nodiscard]] double by_product(index sample) const noexcept {
-    double squared = 0;
+  [[nodiscard]] norm_part by_product(index sample) const noexcept {
+    norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
-      squared += view_dot(x(sample, g), x(sample, g)) * delta_dot(delta(sample, g), delta(sample, g));
+      const double x_squared = view_dot(x(sample, g), x(sample, g));
+      const double delta_squared = delta_dot(delta(sample, g), delta(sample, g));
+      result.squared += x_squared * delta_squared;
+      result.error += lost_squares(x_squared, delta_squared);
+      result.spread += spread_of(x_squared);
     }
-    return squared;
+    return result;
   }
 
   /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the answer:
@@ -3573,20 +4073,28 @@ struct leaf_kernel {
     return result;
   }
 
-  /// Squared bound on the rounding error of one sample's share of a sum over positions: (γ sum_t |x_t||delta_t|)².
-  [[nodiscard]] double rounding_slack(index sample) const noexcept {
-    double slack = 0;
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and spread.
+  [[nodiscard]] norm_part rounding(index sample) const noexcept {
+    norm_part result;
     const double unit = static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     for (index g = 0; g < leaf.groups; ++g) {
       double magnitude = 0;
+      double x_sum = 0;
+      double delta_sum = 0;
       for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
-        magnitude += std::sqrt(view_dot(x_here, x_here) * delta_dot(delta_here, delta_here));
+        const double x_squared = view_dot(x_here, x_here);
+        const double delta_squared = delta_dot(delta_here, delta_here);
+        magnitude += std::sqrt(x_squared * delta_squared);
+        x_sum += std::sqrt(x_squared);
+        delta_sum += std::sqrt(delta_squared);
+        result.spread += spread_of(x_squared);
       });
-      slack += (unit * magnitude) * (unit * magnitude);
+      result.slack += (unit * magnitude) * (unit * magnitude);
+      result.error += lost_squares(x_sum * x_sum, delta_sum * delta_sum);
     }
-    return slack;
+    return result;
   }
 
   /// Adds sum_b G_b of the samples to `out`: one product, no gradient of a sample is formed.
@@ -3631,6 +4139,18 @@ struct leaf_kernel {
   }
 
  private:
+  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small. (Squares of
+  /// floats are exact in double.)
+  [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
+    if constexpr (std::is_same_v<Scalar, double>) {
+      constexpr double least = std::numeric_limits<double>::denorm_min();
+      return least * static_cast<double>(leaf.view_width()) * delta_squared + least * static_cast<double>(leaf.outputs) * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] double spread_of(double x_squared) const noexcept { return std::sqrt(x_squared * static_cast<double>(leaf.outputs)); }
+
   /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
   template <class Function>
   void for_each_position(index count, Function&& f) const {
@@ -3707,7 +4227,285 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   return squares(static_cast<const Scalar*>(out), leaf.count);
 }
 
+/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf,
+/// a row being one element of the view with all outputs.
+template <class Function>
+inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+  const index rows_count = leaf.view_width();
+  const index inner = leaf.view[1].extent * leaf.view[2].extent;
+  for (index r = first_row; r < last_row; ++r) {
+    const index g = r / rows_count;
+    const index k = r % rows_count;
+    const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
+                            k % inner / leaf.view[2].extent * leaf.view[1].parameter +
+                            k % leaf.view[2].extent * leaf.view[2].parameter;
+    const index native = leaf.native + r * leaf.outputs;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+  }
+}
 }  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1 {
+
+/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
+struct max_batch {
+  std::size_t count = 0;
+};
+/// The most different sums over the batch that one evaluation forms.
+struct max_sums {
+  std::size_t count = 0;
+};
+
+namespace on_host {
+
+template <class Network>
+struct worker;
+struct tape_access;
+
+/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
+/// on the network alone, so that results do not depend on the number of threads.
+template <class Network>
+inline constexpr index lane_count = [] {
+  constexpr index bytes = std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+  return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
+}();
+
+/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its tiles.
+/// An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a sixteenth of the time.
+template <class Network>
+[[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index bytes = table.native_size * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.native_size;
+  constexpr index tile_cost = [] {
+    index sum = 1;
+    for (std::size_t k = 0; k < table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
+    return 3 * table.tile * sum;  // forward, input gradient and weight gradient
+  }();
+  constexpr index tiles_a_lane = std::max<index>(1, 16 * lane_cost / tile_cost);
+  constexpr index few = 4;  // never so few that a small machine idles
+  return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
+}
+
+/// Sums that fit without thought; a large network has room for one unless more are asked for.
+template <class Network>
+inline constexpr std::size_t usual_sums =
+    lane_count<Network> * program<Network>::table.native_size * static_cast<index>(sizeof(typename Network::scalar)) <= (index{64} << 20)
+        ? 2
+        : 1;
+
+}  // namespace on_host
+
+/// The working memory of one network on the host. Construct it once; a step allocates nothing.
+///
+/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it was made for.
+template <class Network>
+class tape {
+ public:
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory.
+  tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{executor.thread_count()} {
+    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
+    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    const auto total = [](on_host::index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
+    workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
+    kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
+    scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
+    parts_ = {total(parts_stride, workers_), "a tape's norms"};
+    panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
+    lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
+              "a tape's sums", detail::uninitialised};
+    direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
+  }
+
+  /// The largest batch of one evaluation.
+  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
+  /// Sums that one evaluation may form.
+  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no memory.
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() + direction_.size()) +
+           sizeof(on_host::norm_part) * parts_.size();
+  }
+
+  /// Threads that there are workspaces for.
+  [[nodiscard]] std::size_t worker_count() const noexcept { return workers_; }
+
+ private:
+  friend struct on_host::tape_access;
+  friend struct on_host::worker<Network>;
+  static constexpr const auto& table = program::table;
+  static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
+  static constexpr on_host::index kept_stride = table.tile * table.native_size;
+  static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index parts_stride =
+      on_host::round_up(table.tile * static_cast<on_host::index>(std::max<std::size_t>(1, table.layer_groups)));
+
+  std::size_t max_batch_;
+  std::size_t max_sums_;
+  std::size_t workers_;
+  detail::aligned_buffer<scalar> workspaces_;
+  detail::aligned_buffer<scalar> kept_;
+  detail::aligned_buffer<scalar> scaled_;
+  detail::aligned_buffer<on_host::norm_part> parts_;
+  detail::aligned_buffer<scalar> panels_;
+  detail::aligned_buffer<scalar> lanes_;
+  detail::aligned_buffer<scalar> direction_;
+};
+
+namespace on_host {
+
+/// The engine's way to a tape's memory.
+struct tape_access {
+  // clang-format off
+  [[nodiscard]] static auto* workspace(auto& tape) noexcept { return tape.workspaces_.data(); }
+  [[nodiscard]] static auto* kept(auto& tape) noexcept { return tape.kept_.data(); }
+  [[nodiscard]] static auto* scaled(auto& tape) noexcept { return tape.scaled_.data(); }
+  [[nodiscard]] static auto* parts(auto& tape) noexcept { return tape.parts_.data(); }
+  [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
+  [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
+  [[nodiscard]] static auto* direction(auto& tape) noexcept { return tape.direction_.data(); }
+  // clang-format on
+};
+
+}  // namespace on_host
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// One entry of a network's unfolded list.
+struct description {
+  std::string layer;
+  shape in;
+  shape out;
+  std::size_t parameters = 0;
+  std::size_t tape_bytes = 0;                     ///< a sample's values and gradients that this entry adds to the tape
+  norm_method method = norm_method::elementwise;  ///< of its outer-product block; `elementwise` if it has none
+  std::size_t positions = 0;                      ///< T of that block, 0 without one
+  double modelled_cost = 0;                       ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
+};
+
+namespace detail {
+
+/// A type's name as the compiler writes it, without this library's namespaces.
+template <class Type>
+[[nodiscard]] std::string type_name() {
+#if defined(__clang__) || defined(__GNUC__)
+  std::string_view name = __PRETTY_FUNCTION__;
+  const std::size_t begin = name.find("Type = ") + 7;
+  name = name.substr(begin, name.find_first_of(";]", begin) - begin);
+#else
+  std::string_view name = "layer";
+#endif
+  std::string result{name};
+  for (const std::string_view noise : {"pergrad::v0_1::", "pergrad::", "v0_1::", "detail::"}) {
+    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise)) result.erase(at, noise.size());
+  }
+  for (std::size_t at = result.find(" >"); at != std::string::npos; at = result.find(" >")) result.erase(at, 1);
+  return result;
+}
+
+[[nodiscard]] inline std::string to_text(shape of) {
+  std::string text = "{";
+  for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
+  return text + "}";
+}
+
+}  // namespace detail
+
+/// The rows of `describe`, in the order of the unfolded list: entry i is what `with_method<Method, i>` and
+/// `layer_parameters(i)` speak of.
+template <class Network>
+[[nodiscard]] auto describe_rows() {
+  using program = on_host::program<Network>;
+  using structure = typename Network::structure;
+  constexpr const auto& table = program::table;
+  constexpr std::size_t bytes = sizeof(typename Network::scalar);
+  std::array<description, structure::size> rows;
+  detail::for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    description& row = rows[i];
+    row.layer = detail::type_name<typename structure::template layer_at<i>>();
+    row.in = structure::shapes[structure::inputs[i]];
+    row.out = structure::shapes[i + 1];
+    row.parameters = structure::parameter_counts[i];
+    const auto slot_bytes = [&](std::size_t which) {
+      const on_host::slot& slot = table.slots[which];
+      return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+    };
+    if (i == 0) row.tape_bytes += slot_bytes(0);
+    if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
+    for (std::size_t k = 0; k < table.outer_count; ++k) {
+      const on_host::outer_leaf& leaf = table.outer[k];
+      if (leaf.node != i) continue;
+      row.method = leaf.method;
+      row.positions = static_cast<std::size_t>(leaf.positions());
+      row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
+      if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
+    }
+    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+      const on_host::elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.node != i) continue;
+      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
+      row.modelled_cost += static_cast<double>(leaf.count * (leaf.step[0].extent * leaf.step[1].extent + 2));
+    }
+  });
+  return rows;
+}
+
+/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and its
+/// modelled cost, with totals and the tile that stays in a core's cache.
+template <class Network>
+[[nodiscard]] std::string describe() {
+  if constexpr (std::is_base_of_v<error::explained, Network>) {
+    return {};
+  } else {
+    char line[512];
+    std::string text;
+    const auto print = [&](const auto&... values) {
+      std::snprintf(line, sizeof line, values...);
+      text += line;
+    };
+    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters", "tape bytes", "norm", "T",
+          "cost");
+    std::size_t bytes = 0;
+    double cost = 0;
+    std::size_t number = 0;
+    for (const description& row : describe_rows<Network>()) {
+      const std::string method{row.parameters == 0 ? std::string_view{"-"} : name_of(row.method)};
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(), detail::to_text(row.in).c_str(),
+            detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes, method.c_str(), row.positions, row.modelled_cost);
+      bytes += row.tape_bytes;
+      cost += row.modelled_cost;
+    }
+    print("total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
+          Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    return text;
+  }
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/gradients/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+//
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is scaled by
+// it and by nothing else.
+
+// pergrad/gradients/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
+//
+// Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
+// evaluation (evaluate.hpp) computes, and it names the executor.
+
+// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and sums
+//
+//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up lanes
+//
+// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order, so the
+// bits of a sum do not depend on the number of threads.
+
 // pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
 
 namespace pergrad::inline v0_1::on_host {
@@ -3741,7 +4539,7 @@ class passes {
         const index last = std::min(outputs, first + outputs_per_task(row));
         pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
         if (backward && row.input_gradient) {
-          pack_backward<program>(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+          pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
         }
         return;
       }
@@ -3835,7 +4633,7 @@ class passes {
   [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
 
   static constexpr index outputs_per_task(const node_row& row) {
-    return std::max<index>(1, (index{1} << 13) / static_cast<index>(row.map.view_width()));
+    return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
   }
   static constexpr index pack_tasks(const node_row& row) {
     return row.kind == node_kind::affine
@@ -4011,7 +4809,7 @@ class passes {
       return;
     }
     for (index g = 0; g < number(map.groups); ++g) {
-      for_each_phase<program>(map, [&](const auto& rows, const auto& columns) {
+      for_each_phase(map, [&](const phase& rows, const phase& columns) {
         const scalar* here = panel;
         panel += rows.taps * columns.taps * outputs * channels;
         if (rows.inputs == 0 || columns.inputs == 0) return;
@@ -4103,6 +4901,14 @@ enum class strategy_kind {
   ghost          ///< norms in a first backward, reweighted loss in a second (Lee & Kifer 2020; Li et al. 2021)
 };
 
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const Scalar* (*input)(const void*, std::size_t sample) = nullptr;
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+};
+
 inline constexpr std::size_t most_sums = 8;
 inline constexpr std::size_t most_observers = 16;
 
@@ -4125,150 +4931,342 @@ struct run_request {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
-//
-// A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
-// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and sums
 
-// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never grows
+namespace pergrad::inline v0_1::on_host {
 
-#include <new>
-
-namespace pergrad::inline v0_1::detail {
-
-/// Asks for memory that nobody fills: pages that are never written then cost nothing.
-struct uninitialised_t {};
-inline constexpr uninitialised_t uninitialised{};
-
-template <class Scalar>
-class aligned_buffer {
- public:
-  aligned_buffer() = default;
-  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
-  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
-    std::uninitialized_fill_n(data_.get(), count, Scalar{});
-  }
-  /// The same without the zeros.
-  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
-    if (count == 0) return;
-    void* memory = nullptr;
-    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
-      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
-    }
-    if (memory == nullptr) {
-      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
-    }
-    data_.reset(static_cast<Scalar*>(memory));
-  }
-
-  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
-  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
-  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  struct release {
-    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
-  };
-  std::unique_ptr<Scalar, release> data_;
-  std::size_t size_ = 0;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// The most samples that one evaluation takes; larger batches are processed in chunks of this size.
-struct max_batch {
-  std::size_t count = 0;
-};
-/// The most different sums over the batch that one evaluation forms.
-struct max_sums {
-  std::size_t count = 0;
-};
-
-namespace on_host {
-
+/// One thread's view of a run.
 template <class Network>
-class engine;
-
-/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
-/// on the network alone, so that results do not depend on the number of threads.
-template <class Network>
-inline constexpr index lane_count = [] {
-  constexpr index bytes = std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
-  return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
-}();
-
-/// Sums that fit without thought; a large network has room for one unless more are asked for.
-template <class Network>
-inline constexpr std::size_t usual_sums =
-    lane_count<Network> * program<Network>::table.native_size * static_cast<index>(sizeof(typename Network::scalar)) <= (index{64} << 20)
-        ? 2
-        : 1;
-
-}  // namespace on_host
-
-/// The working memory of one network on the host. Construct it once; a step allocates nothing.
-///
-/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it was made for.
-template <class Network>
-class tape {
- public:
+struct worker {
   using scalar = typename Network::scalar;
   using program = on_host::program<Network>;
-
-  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory.
-  tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
-      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{executor.thread_count()} {
-    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
-    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
-    const auto total = [](on_host::index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
-    workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
-    kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
-    scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
-    parts_ = {total(parts_stride, workers_), "a tape's norms"};
-    panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
-    lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
-              "a tape's sums", detail::uninitialised};
-    direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
-  }
-
-  /// The largest batch of one evaluation.
-  [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
-  /// Sums that one evaluation may form.
-  [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no memory.
-  [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() + direction_.size()) +
-           sizeof(on_host::norm_part) * parts_.size();
-  }
-
- private:
-  friend class on_host::engine<Network>;
+  using tape_type = pergrad::tape<Network>;
   static constexpr const auto& table = program::table;
-  static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
-  static constexpr on_host::index kept_stride = table.tile * table.native_size;
-  static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
-  static constexpr on_host::index parts_stride =
-      on_host::round_up(table.tile * static_cast<on_host::index>(std::max<std::size_t>(1, table.layer_groups)));
 
-  std::size_t max_batch_;
-  std::size_t max_sums_;
-  std::size_t workers_;
-  detail::aligned_buffer<scalar> workspaces_;
-  detail::aligned_buffer<scalar> kept_;
-  detail::aligned_buffer<scalar> scaled_;
-  detail::aligned_buffer<on_host::norm_part> parts_;
-  detail::aligned_buffer<scalar> panels_;
-  detail::aligned_buffer<scalar> lanes_;
-  detail::aligned_buffer<scalar> direction_;
+  const Network& network;
+  tape_type& tape;
+  const sample_source<scalar>& source;
+  const run_request<scalar>& request;
+  std::size_t number;
+  scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
+  scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
+  scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
+  norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
+  std::array<double, 16> losses{};
+  std::array<double, 16> projections{};
+  bool facts_wanted = needs_facts();
+  bool every_gradient = needs_every_gradient();
+
+  [[nodiscard]] bool needs_facts() const {
+    bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
+    for (std::size_t k = 0; k < request.sum_count; ++k) wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
+    return wanted;
+  }
+  [[nodiscard]] bool needs_every_gradient() const {
+    bool every = request.rows != nullptr || request.direction != nullptr ||
+                 (facts_wanted && (request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi ||
+                                   request.strategy == strategy_kind::crb));
+    for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
+    return every;
+  }
+  [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
+    if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
+    const bool chosen = request.method != norm_method::automatic && leaf.node < 64 &&
+                        (request.method_layers >> leaf.node & 1U) != 0;
+    const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+    const norm_method wanted = chosen || all ? request.method : leaf.method;
+    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+    return wanted;
+  }
+
+  /// One tile: forward, loss, backward, facts, sums.
+  void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
+    passes<Network> pass{network, tape_access::panels(tape), workspace};
+    pass.load(source.context, source.input, first, samples);
+    if (one_by_one && facts_wanted) {
+      // naive and multi send one sample after the other through the whole network; only what is kept differs.
+      for (index b = 0; b < samples; ++b) {
+        forward_backward(pass, first, b, b + 1, nullptr);
+        collect_all(b, b + 1);
+      }
+    } else {
+      pass.forward(0, samples);
+      evaluate_loss(pass, first, 0, samples, nullptr);
+      if (!request.backward) {
+        observe(pass, first, samples);
+        return;
+      }
+      if (facts_wanted) clear_parts(samples);
+      pass.backward(0, samples, [&](std::size_t node) {
+        if (facts_wanted) {
+          collect(node, 0, samples);
+        } else {
+          add_unit_sums(node, samples, sums);
+        }
+      });
+    }
+    if (!request.backward) return;
+    observe(pass, first, samples);
+    if (!facts_wanted) return;
+    write_rows(pass, first, samples);
+    form_sums(pass, first, samples, sums);
+  }
+
+  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+    pass.forward(begin, end);
+    evaluate_loss(pass, first, begin, end, weights);
+    pass.backward(begin, end, [](std::size_t) {});
+  }
+  void collect_all(index begin, index end) {
+    if (begin == 0) clear_parts(table.tile);
+    for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
+  }
+
+  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+    for (index b = begin; b < end; ++b) {
+      const std::span<const scalar> y = pass.output(b);
+      const std::span<scalar> dy = pass.output_gradient(b);
+      losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
+      if (weights != nullptr) {
+        for (scalar& value : dy) value = weights[b] == 0 ? scalar{0} : weights[b] * value;
+      }
+      pass.scatter_output_gradient(b);
+    }
+  }
+
+  void clear_parts(index samples) {
+    std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_part{});
+    projections.fill(0);
+  }
+  [[nodiscard]] norm_part& part(index sample, std::size_t node) {
+    return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
+  }
+  [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
+
+  /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
+  void collect(std::size_t node, index begin, index end) {
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      const leaf_kernel<scalar> kernel{leaf, workspace};
+      const norm_method method = method_of(leaf);
+      for (index b = begin; b < end; ++b) {
+        norm_part& to = part(b, node);
+        switch (method) {
+          case norm_method::product:
+            to += kernel.by_product(b);
+            break;
+          case norm_method::gram:
+            to += kernel.gram(b);
+            to += kernel.rounding(b);
+            break;
+          case norm_method::direct:
+            to.squared += kernel.direct(b);
+            to += kernel.rounding(b);
+            break;
+          default:
+            to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));
+            if (request.direction != nullptr) project(b, leaf.native, leaf.size());
+            break;
+        }
+      }
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      for (index b = begin; b < end; ++b) {
+        part(b, node).squared += instantiate(leaf, workspace, b, kept_gradient(b, leaf.native));
+        if (request.direction != nullptr) project(b, leaf.native, leaf.count);
+      }
+    }
+  }
+  void project(index b, index native, index count) {
+    projections[static_cast<std::size_t>(b)] +=
+        dot(static_cast<const scalar*>(kept_gradient(b, native)), static_cast<const scalar*>(tape_access::direction(tape) + native), count);
+  }
+  template <class Leaves>
+  [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
+    std::size_t first = 0;
+    while (first < count && leaves[first].node < node) ++first;
+    std::size_t last = first;
+    while (last < count && leaves[last].node == node) ++last;
+    return {first, last};
+  }
+
+  /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
+  void add_unit_sums(std::size_t node, index samples, scalar* sums) {
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      scalar* sum = sums + static_cast<index>(s) * table.native_size;
+      add_unit_sum(node, samples, sum);
+    }
+  }
+  void add_unit_sum(std::size_t node, index samples, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const leaf_kernel<scalar> kernel{table.outer[k], workspace};
+      kernel.add_sum(samples, sum + table.outer[k].native, scratch);
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      for (index b = 0; b < samples; ++b) {
+        instantiate(leaf, workspace, b, scratch);
+        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
+      }
+    }
+  }
+
+  [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
+    sample_facts<scalar> facts;
+    facts.sample = first + static_cast<std::size_t>(b) - request.first;
+    facts.loss = losses[static_cast<std::size_t>(b)];
+    facts.output = pass.output(b);
+    if (facts_wanted) {
+      facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
+      for (const norm_part& each : facts.layers) facts.norm += each;
+      facts.projection = projections[static_cast<std::size_t>(b)];
+    }
+    return facts;
+  }
+  void observe(passes<Network>& pass, std::size_t first, index samples) {
+    for (index b = 0; b < samples && request.observer_count > 0; ++b) {
+      const sample_facts<scalar> facts = facts_of(pass, first, b);
+      for (std::size_t k = 0; k < request.observer_count; ++k) request.observers[k].observe(request.observers[k].context, facts);
+    }
+  }
+
+  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite one
+  /// must stay whole, because the next sum of the same evaluation may want it.
+  [[nodiscard]] bool finite(passes<Network>& pass, std::size_t first, index b) {
+    return std::isfinite(facts_of(pass, first, b).norm.squared);
+  }
+
+  /// Weights of one sum for the samples of a tile, one a layer with parameters.
+  using weight_table = std::array<scalar, 16>;
+  void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
+    if (sum.unit) {
+      std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
+    } else {
+      sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
+    }
+  }
+
+  void write_rows(passes<Network>& pass, std::size_t first, index samples) {
+    if (request.rows == nullptr) return;
+    for (index b = 0; b < samples; ++b) {
+      scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
+                                       static_cast<index>(Network::parameter_count);
+      std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+      const bool weighted = request.row_weights != nullptr;
+      if (weighted) weigh(pass, *request.row_weights, first, b, weights.data());
+      const auto weight_of = [&](std::size_t node) {
+        return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
+      };
+      for (std::size_t k = 0; k < table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        const scalar weight = weight_of(leaf.node);
+        for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
+          row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
+        });
+      }
+      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = table.elementwise[k];
+        const scalar weight = weight_of(leaf.node);
+        for (index i = 0; i < leaf.count; ++i) {
+          row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
+        }
+      }
+    }
+  }
+
+  void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
+    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Reweighted sums last: each runs the
+    // passes anew, so that the first pass's factors are gone.
+    for (const int turn : {0, 1, 2}) {
+      for (std::size_t s = 0; s < request.sum_count; ++s) {
+        const sum_request<scalar>& sum = request.sums[s];
+        if (turn != (sum.unit ? 0 : is_reweighted(sum) ? 2 : 1)) continue;
+        form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
+      }
+    }
+  }
+  /// Ghost clipping forms a sum with one weight a sample by a second pass.
+  [[nodiscard]] bool is_reweighted(const sum_request<scalar>& sum) const noexcept {
+    return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
+  }
+
+  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+    if (is_reweighted(request_sum)) {
+      reweighted_sum(pass, request_sum, first, samples, sum);
+      return;
+    }
+    constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
+    std::array<scalar, groups * 16> weights{};
+    for (index b = 0; b < samples; ++b) {
+      scalar* mine = weights.data() + b * static_cast<index>(groups);
+      weigh(pass, request_sum, first, b, mine);
+      if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
+    }
+    for (std::size_t k = 0; k < table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      weight_table leaf_weights{};
+      for (index b = 0; b < samples; ++b) {
+        leaf_weights[static_cast<std::size_t>(b)] =
+            weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
+      }
+      if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
+        add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
+      } else if (request_sum.unit) {
+        leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
+      } else {
+        for (index b = 0; b < samples; ++b) {
+          if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
+        }
+        leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
+      }
+    }
+    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      weight_table leaf_weights{};
+      for (index b = 0; b < samples; ++b) {
+        leaf_weights[static_cast<std::size_t>(b)] =
+            weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
+      }
+      add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
+    }
+  }
+  void add_kept(index native, index count, index samples, const weight_table& weights, bool squared, scalar* sum) {
+    for (index b = 0; b < samples; ++b) {
+      const scalar weight = weights[static_cast<std::size_t>(b)];
+      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      const scalar* gradient = kept_gradient(b, native);
+      if (squared) {
+        add_scaled_squares_to(sum + native, weight, gradient, count);
+      } else {
+        add_scaled_to(sum + native, weight, gradient, count);
+      }
+    }
+  }
+
+  /// Ghost clipping's second pass: the loss of sample b is weighted by w_b, and the ordinary gradient is the clipped sum.
+  void reweighted_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+    std::array<scalar, 16> weights{};
+    for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
+    pass.forward(0, samples);
+    evaluate_loss(pass, first, 0, samples, weights.data());
+    pass.backward(0, samples, [&](std::size_t node) {
+      for (index b = 0; b < samples; ++b) {
+        if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
+        if (!finite(pass, first, b)) pass.erase(node, b);
+      }
+      add_unit_sum(node, samples, sum);
+    });
+  }
 };
 
-}  // namespace pergrad::inline v0_1
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -4281,40 +5279,33 @@ class engine {
   using tape_type = pergrad::tape<Network>;
   static constexpr const auto& table = program::table;
 
-  /// Where samples come from and what their loss is.
-  struct source_table {
-    const void* context = nullptr;
-    const scalar* (*input)(const void*, std::size_t sample) = nullptr;
-    double (*loss)(const void*, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) = nullptr;
-  };
-
-  static void run(const host& executor, const Network& network, tape_type& tape, const source_table& source,
+  static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
                   const run_request<scalar>& request) {
-    if (request.sum_count > tape.max_sums_) {
+    if (request.sum_count > tape.sum_capacity()) {
       throw std::invalid_argument("pergrad: this evaluation forms " + std::to_string(request.sum_count) +
-                                  " sums, the tape has room for " + std::to_string(tape.max_sums_) +
+                                  " sums, the tape has room for " + std::to_string(tape.sum_capacity()) +
                                   ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
     }
-    if (executor.thread_count() > tape.workers_) {
-      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.workers_) +
+    if (executor.thread_count() > tape.worker_count()) {
+      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.worker_count()) +
                                   " threads, this one has " + std::to_string(executor.thread_count()));
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
     const index tiles = (count + tile - 1) / tile;
-    constexpr index lanes = lane_count<Network>;
+    const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
-    passes<Network>::pack(executor, network, tape.panels_.data(), request.backward);
-    if (request.direction != nullptr) to_native(request.direction, tape.direction_.data());
+    passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
+    if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
-    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t worker) {
+    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
       const index first_tile = lane * tiles / lanes;
       const index last_tile = (lane + 1) * tiles / lanes;
       if (first_tile == last_tile) return;
-      worker_state state{network, tape, source, request, worker};
-      scalar* sums = tape.lanes_.data() + lane * static_cast<index>(tape.max_sums_) * table.native_size;
+      worker<Network> state{network, tape, source, request, thread};
+      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
       std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
       for (index t = first_tile; t < last_tile; ++t) {
         const index first = t * tile;
@@ -4326,21 +5317,6 @@ class engine {
   }
 
  private:
-  /// Calls f(position in PyTorch's order, native position) for every parameter of a leaf.
-  template <class Function>
-  static void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
-    const index rows_count = leaf.view_width();
-    const index inner = leaf.view[1].extent * leaf.view[2].extent;
-    for (index r = first_row; r < last_row; ++r) {
-      const index g = r / rows_count;
-      const index k = r % rows_count;
-      const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
-                              k % inner / leaf.view[2].extent * leaf.view[1].parameter +
-                              k % leaf.view[2].extent * leaf.view[2].parameter;
-      const index native = leaf.native + r * leaf.outputs;
-      for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
-    }
-  }
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -4357,12 +5333,12 @@ class engine {
 
   /// Adds the lanes up in order and puts the sum into PyTorch's order.
   static void gather(const host& executor, tape_type& tape, const sum_request<scalar>& sum, index number, index tiles) {
-    constexpr index lanes = lane_count<Network>;
-    std::array<const scalar*, static_cast<std::size_t>(lanes)> used{};
+    const index lanes = lanes_for<Network>(tiles);
+    std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] = tape.lanes_.data() + (lane * static_cast<index>(tape.max_sums_) + number) * table.native_size;
+      used[used_count++] = tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
     }
     const auto scale = static_cast<scalar>(sum.scale);
     const auto finish = [&](index parameter, index native) {
@@ -4394,522 +5370,9 @@ class engine {
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
-
-  /// One thread's view of a run.
-  struct worker_state {
-    const Network& network;
-    tape_type& tape;
-    const source_table& source;
-    const run_request<scalar>& request;
-    std::size_t worker;
-    scalar* workspace = tape.workspaces_.data() + static_cast<index>(worker) * tape_type::workspace_stride;
-    scalar* kept = tape.kept_.data() + static_cast<index>(worker) * tape_type::kept_stride;
-    scalar* scaled = tape.scaled_.data() + static_cast<index>(worker) * tape_type::scaled_stride;
-    norm_part* parts = tape.parts_.data() + static_cast<index>(worker) * tape_type::parts_stride;
-    std::array<double, 16> losses{};
-    std::array<double, 16> projections{};
-    bool facts_wanted = needs_facts();
-    bool every_gradient = needs_every_gradient();
-
-    [[nodiscard]] bool needs_facts() const {
-      bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
-      for (std::size_t k = 0; k < request.sum_count; ++k) wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
-      return wanted;
-    }
-    [[nodiscard]] bool needs_every_gradient() const {
-      bool every = request.rows != nullptr || request.direction != nullptr ||
-                   (facts_wanted && (request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi ||
-                                     request.strategy == strategy_kind::crb));
-      for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
-      return every;
-    }
-    [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
-      if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
-      const bool chosen = request.method != norm_method::automatic && leaf.node < 64 &&
-                          (request.method_layers >> leaf.node & 1U) != 0;
-      const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-      const norm_method wanted = chosen || all ? request.method : leaf.method;
-      if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-      if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-      return wanted;
-    }
-
-    /// One tile: forward, loss, backward, facts, sums.
-    void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-      passes<Network> pass{network, tape.panels_.data(), workspace};
-      pass.load(source.context, source.input, first, samples);
-      if (one_by_one && request.backward) {
-        // naive and multi send one sample after the other through the whole network; only what is kept differs.
-        for (index b = 0; b < samples; ++b) {
-          forward_backward(pass, first, b, b + 1, nullptr);
-          collect_all(b, b + 1);
-        }
-      } else {
-        pass.forward(0, samples);
-        evaluate_loss(pass, first, 0, samples, nullptr);
-        if (!request.backward) {
-          observe(pass, first, samples);
-          return;
-        }
-        if (facts_wanted) clear_parts(samples);
-        pass.backward(0, samples, [&](std::size_t node) {
-          if (facts_wanted) {
-            collect(node, 0, samples);
-          } else {
-            add_unit_sums(node, samples, sums);
-          }
-        });
-      }
-      if (!request.backward) return;
-      observe(pass, first, samples);
-      if (!facts_wanted) return;
-      write_rows(pass, first, samples);
-      form_sums(pass, first, samples, sums);
-    }
-
-    void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
-      pass.forward(begin, end);
-      evaluate_loss(pass, first, begin, end, weights);
-      pass.backward(begin, end, [](std::size_t) {});
-    }
-    void collect_all(index begin, index end) {
-      if (begin == 0) clear_parts(table.tile);
-      for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
-    }
-
-    void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
-      for (index b = begin; b < end; ++b) {
-        const std::span<const scalar> y = pass.output(b);
-        const std::span<scalar> dy = pass.output_gradient(b);
-        losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
-        if (weights != nullptr) {
-          for (scalar& value : dy) value = weights[b] == 0 ? scalar{0} : weights[b] * value;
-        }
-        pass.scatter_output_gradient(b);
-      }
-    }
-
-    void clear_parts(index samples) {
-      std::fill_n(parts, samples * static_cast<index>(table.layer_groups), norm_part{});
-      projections.fill(0);
-    }
-    [[nodiscard]] norm_part& part(index sample, std::size_t node) {
-      return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
-    }
-    [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
-
-    /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
-    void collect(std::size_t node, index begin, index end) {
-      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-      for (std::size_t k = outer_first; k < outer_last; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        const leaf_kernel<scalar> kernel{leaf, workspace};
-        const norm_method method = method_of(leaf);
-        for (index b = begin; b < end; ++b) {
-          norm_part& to = part(b, node);
-          switch (method) {
-            case norm_method::product:
-              to.squared += kernel.by_product(b);
-              break;
-            case norm_method::gram:
-              to += kernel.gram(b);
-              to.slack += kernel.rounding_slack(b);
-              break;
-            case norm_method::direct:
-              to.squared += kernel.direct(b);
-              to.slack += kernel.rounding_slack(b);
-              break;
-            default:
-              to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));
-              if (request.direction != nullptr) project(b, leaf.native, leaf.size());
-              break;
-          }
-        }
-      }
-      const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-      for (std::size_t k = first; k < last; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        for (index b = begin; b < end; ++b) {
-          part(b, node).squared += instantiate(leaf, workspace, b, kept_gradient(b, leaf.native));
-          if (request.direction != nullptr) project(b, leaf.native, leaf.count);
-        }
-      }
-    }
-    void project(index b, index native, index count) {
-      projections[static_cast<std::size_t>(b)] +=
-          dot(static_cast<const scalar*>(kept_gradient(b, native)), static_cast<const scalar*>(tape.direction_.data() + native), count);
-    }
-    template <class Leaves>
-    [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
-      std::size_t first = 0;
-      while (first < count && leaves[first].node < node) ++first;
-      std::size_t last = first;
-      while (last < count && leaves[last].node == node) ++last;
-      return {first, last};
-    }
-
-    /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
-    void add_unit_sums(std::size_t node, index samples, scalar* sums) {
-      for (std::size_t s = 0; s < request.sum_count; ++s) {
-        scalar* sum = sums + static_cast<index>(s) * table.native_size;
-        add_unit_sum(node, samples, sum);
-      }
-    }
-    void add_unit_sum(std::size_t node, index samples, scalar* sum) {
-      scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
-      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-      for (std::size_t k = outer_first; k < outer_last; ++k) {
-        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
-        kernel.add_sum(samples, sum + table.outer[k].native, scratch);
-      }
-      const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-      for (std::size_t k = first; k < last; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        for (index b = 0; b < samples; ++b) {
-          instantiate(leaf, workspace, b, scratch);
-          add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
-        }
-      }
-    }
-
-    [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
-      sample_facts<scalar> facts;
-      facts.sample = first + static_cast<std::size_t>(b) - request.first;
-      facts.loss = losses[static_cast<std::size_t>(b)];
-      facts.output = pass.output(b);
-      if (facts_wanted) {
-        facts.layers = {parts + b * static_cast<index>(table.layer_groups), table.layer_groups};
-        for (const norm_part& each : facts.layers) facts.norm += each;
-        facts.projection = projections[static_cast<std::size_t>(b)];
-      }
-      return facts;
-    }
-    void observe(passes<Network>& pass, std::size_t first, index samples) {
-      for (index b = 0; b < samples && request.observer_count > 0; ++b) {
-        const sample_facts<scalar> facts = facts_of(pass, first, b);
-        for (std::size_t k = 0; k < request.observer_count; ++k) request.observers[k].observe(request.observers[k].context, facts);
-      }
-    }
-
-    /// Weights of one sum for the samples of a tile, one a layer with parameters.
-    using weight_table = std::array<scalar, 16>;
-    void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
-      if (sum.unit) {
-        std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
-      } else {
-        sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
-      }
-    }
-
-    void write_rows(passes<Network>& pass, std::size_t first, index samples) {
-      if (request.rows == nullptr) return;
-      for (index b = 0; b < samples; ++b) {
-        scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
-                                         static_cast<index>(Network::parameter_count);
-        std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-        const bool weighted = request.row_weights != nullptr;
-        if (weighted) weigh(pass, *request.row_weights, first, b, weights.data());
-        const auto weight_of = [&](std::size_t node) {
-          return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
-        };
-        for (std::size_t k = 0; k < table.outer_count; ++k) {
-          const outer_leaf& leaf = table.outer[k];
-          const scalar weight = weight_of(leaf.node);
-          for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
-            row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
-          });
-        }
-        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-          const elementwise_leaf& leaf = table.elementwise[k];
-          const scalar weight = weight_of(leaf.node);
-          for (index i = 0; i < leaf.count; ++i) {
-            row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
-          }
-        }
-      }
-    }
-
-    void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
-      // Plain sums first: a sample that a weighted sum leaves out has its factors erased.
-      for (const bool weighted : {false, true}) {
-        for (std::size_t s = 0; s < request.sum_count; ++s) {
-          if (request.sums[s].unit == weighted) continue;
-          form_sum(pass, request.sums[s], first, samples, sums + static_cast<index>(s) * table.native_size);
-        }
-      }
-    }
-
-    void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-      if (request.strategy == strategy_kind::ghost && !request_sum.unit && !request_sum.per_layer) {
-        reweighted_sum(pass, request_sum, first, samples, sum);
-        return;
-      }
-      constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
-      std::array<scalar, groups * 16> weights{};
-      for (index b = 0; b < samples; ++b) {
-        scalar* mine = weights.data() + b * static_cast<index>(groups);
-        weigh(pass, request_sum, first, b, mine);
-        if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
-      }
-      for (std::size_t k = 0; k < table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        weight_table leaf_weights{};
-        for (index b = 0; b < samples; ++b) {
-          leaf_weights[static_cast<std::size_t>(b)] =
-              weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-        }
-        if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
-          add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
-        } else if (request_sum.unit) {
-          leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
-        } else {
-          for (index b = 0; b < samples; ++b) {
-            if (leaf_weights[static_cast<std::size_t>(b)] == 0) pass.erase(leaf.node, b);
-          }
-          leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
-        }
-      }
-      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        weight_table leaf_weights{};
-        for (index b = 0; b < samples; ++b) {
-          leaf_weights[static_cast<std::size_t>(b)] =
-              weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-        }
-        add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
-      }
-    }
-    void add_kept(index native, index count, index samples, const weight_table& weights, bool squared, scalar* sum) {
-      for (index b = 0; b < samples; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const scalar* gradient = kept_gradient(b, native);
-        if (squared) {
-          add_scaled_squares_to(sum + native, weight, gradient, count);
-        } else {
-          add_scaled_to(sum + native, weight, gradient, count);
-        }
-      }
-    }
-
-    /// Ghost clipping's second pass: the loss of sample b is weighted by w_b, and the ordinary gradient is the clipped sum.
-    void reweighted_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-      std::array<scalar, 16> weights{};
-      for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-      pass.forward(0, samples);
-      evaluate_loss(pass, first, 0, samples, weights.data());
-      pass.backward(0, samples, [&](std::size_t node) {
-        for (index b = 0; b < samples; ++b) {
-          if (weights[static_cast<std::size_t>(b)] == 0 && table.nodes[node].parameter_count > 0) pass.erase(node, b);
-        }
-        add_unit_sum(node, samples, sum);
-      });
-    }
-  };
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
-//
-// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
-// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
-
-// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
-//
-// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index), so a
-// network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as torch.nn.init counts them.
-
-#include <numbers>
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
-[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
-  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
-  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
-  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
-  return state ^ (state >> 31U);
-}
-/// Uniform in [0, 1) with 53 bits.
-[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
-  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
-}
-[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
-  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
-  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
-}
-
-struct fans {
-  double in = 1;
-  double out = 1;
-};
-
-}  // namespace detail
-
-/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in ±1/sqrt(fan_in).
-struct layer_default {
-  std::uint64_t seed = 0;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
-    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
-  }
-};
-/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as `layer_default`.
-struct kaiming_uniform : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
-    return bound * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
-struct kaiming_normal : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_uniform : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_normal : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.uniform_` on every parameter: uniform in [low, high).
-struct uniform {
-  std::uint64_t seed = 0;
-  double low = 0;
-  double high = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return low + (high - low) * detail::public_uniform(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
-struct normal {
-  std::uint64_t seed = 0;
-  double mean = 0;
-  double standard_deviation = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return mean + standard_deviation * detail::public_normal(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.constant_` on every parameter.
-struct constant {
-  double value = 0;
-  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-};
-/// `nn.init.zeros_` on every parameter.
-struct zeros : constant {};
-/// `nn.init.ones_` on every parameter.
-struct ones : constant {
-  constexpr ones() : constant{1} {}
-};
-
-namespace detail {
-
-/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
-template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters) {
-  if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
-    Layer::initialise(in, initialiser, first, parameters);
-  } else if constexpr (has_affine<Layer>) {
-    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
-    const affine_map map = Layer::affine(in);
-    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const bool weight = i < map.weight_count();
-      parameters[i] = static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-    }
-  } else {
-    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
-  }
-}
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-template <class Network>
-class tape;
-
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
-class static_network {
- public:
-  using scalar = Scalar;
-  using structure = detail::structure<Input, Layers...>;
-  using tape = pergrad::tape<static_network>;
-  /// The same network with another scalar type.
-  template <class Other>
-  using rebind = static_network<Other, Input, Layers...>;
-
-  static constexpr shape input_shape = Input;
-  static constexpr shape output_shape = structure::shapes[structure::size];
-  /// Number of parameters, biases included.
-  static constexpr std::size_t parameter_count = structure::parameter_offsets[structure::size];
-
-  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
-  template <class Executor, class Initialiser>
-  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
-      : parameters_{parameter_count, "a network's parameters"} {
-    detail::for_each_index<structure::size>([&](auto index) {
-      constexpr std::size_t i = index;
-      using layer_type = typename structure::template layer_at<i>;
-      constexpr shape in = structure::shapes[structure::inputs[i]];
-      if constexpr (structure::parameter_counts[i] > 0) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i));
-      }
-    });
-  }
-
-  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span(); }
-  [[nodiscard]] std::span<const Scalar> parameters() const noexcept { return parameters_.span(); }
-
-  /// The parameters of entry `index` of the unfolded list (see `describe`). Precondition: index < structure::size.
-  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
-    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
-    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-
- private:
-  detail::aligned_buffer<Scalar> parameters_;
-};
-
-/// A network with parameters of type `Scalar` (float or double).
-template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
-
-/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
-template <shape Input, class... Layers>
-using network = basic_network<float, Input, Layers...>;
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -4919,11 +5382,19 @@ using strategy = on_host::strategy_kind;
 template <class Leaf, bool Clipped>
 class gradient_row;
 
+namespace detail {
+
+/// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
+struct expression_tag {};
+struct per_sample_scalar_tag : expression_tag {};
+
+}  // namespace detail
+
 /// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
 ///
 /// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive it.
 template <class Network, class Loss>
-class per_sample_gradient_leaf {
+class per_sample_gradient_leaf : public detail::expression_tag {
  public:
   using network_type = Network;
   using loss_type = Loss;
@@ -4959,7 +5430,7 @@ class per_sample_gradient_leaf {
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
-    typename engine::source_table source;
+    on_host::sample_source<scalar> source;
     source.context = this;
     source.input = [](const void* self, std::size_t sample) {
       return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);
@@ -4996,33 +5467,45 @@ class per_sample_gradient_leaf {
 namespace detail {
 
 template <class Type>
-inline constexpr bool is_wrong_network = std::is_base_of_v<error::explained, std::remove_cvref_t<Type>>;
-
-template <class Type>
 struct is_leaf : std::false_type {};
 template <class Network, class Loss>
 struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
+
+/// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does not
+/// take: it explains.
+template <class Type>
+concept expression = std::is_base_of_v<expression_tag, Type> || is_explained<Type>;
+template <class Type>
+concept expression_but_no_leaf = expression<Type> && !is_leaf<Type>::value;
 
 }  // namespace detail
 
 /// The lazy per-sample gradients of a batch. Network, batch and tape are referred to: name them.
 /// Throws std::invalid_argument if the batch is larger than the tape.
 template <class Network, class Loss, class Batch, class Tape>
-[[nodiscard]] auto per_sample_gradients(Network&& network, Loss loss, Batch&& samples, Tape&& tape) {
+[[nodiscard]] auto per_sample_gradients(Network&& network, Loss loss, Batch&& samples, Tape&& tape_to_use) {
   using network_type = std::remove_cvref_t<Network>;
-  if constexpr (detail::is_wrong_network<Network> || detail::is_wrong_network<Tape>) {
+  using batch_type = std::remove_cvref_t<Batch>;
+  using tape_type = std::remove_cvref_t<Tape>;
+  if constexpr (detail::any_explained<Network, Batch, Tape>) {
     return error::explained{};
   } else if constexpr (!std::is_lvalue_reference_v<Tape>) {
-    static_cast<void>(error::temporary_tape<std::remove_cvref_t<Tape>>{});
+    static_cast<void>(error::temporary_tape<tape_type>{});
     return error::explained{};
   } else if constexpr (!std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Batch>) {
-    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, Batch, Network>>{});
+    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, batch_type, network_type>>{});
     return error::explained{};
-  } else if constexpr (!Loss::accepts(network_type::output_shape)) {
-    static_cast<void>(error::loss_rejects_the_networks_output<Loss, error::gets<network_type::output_shape>>{});
+  } else if constexpr (detail::cannot_be_trained<network_type, Loss>) {
+    static_cast<void>(detail::loss_explanation<network_type, Loss>{});
+    return error::explained{};
+  } else if constexpr (!std::is_same_v<tape_type, tape<network_type>> || std::is_const_v<std::remove_reference_t<Tape>>) {
+    static_cast<void>(error::tape_does_not_fit<network_type, std::remove_reference_t<Tape>>{});
+    return error::explained{};
+  } else if constexpr (!std::is_same_v<batch_type, batch<network_type, Loss>>) {
+    static_cast<void>(error::batch_does_not_fit<network_type, Loss, batch_type>{});
     return error::explained{};
   } else {
-    return per_sample_gradient_leaf<network_type, Loss>{network, loss, samples, tape};
+    return per_sample_gradient_leaf<network_type, Loss>{network, loss, samples, tape_to_use};
   }
 }
 
@@ -5031,30 +5514,30 @@ template <class Network, class Loss, class Batch, class Tape>
 /// unless they are listed, which is an error.
 template <norm_method Method, std::size_t... Entries, class Network, class Loss>
 [[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
-  static_assert(Method != norm_method::elementwise, "elementwise is not a choice: elementwise blocks are always instantiated");
-  static_assert(((Entries < 64 && Entries < Network::structure::size) && ...), "with_method: there is no such entry");
-  if constexpr (Method == norm_method::product) {
-    constexpr auto positions = [](std::size_t entry) -> std::size_t {
-      for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
-        if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
-      }
-      return 1;
-    };
-    ((positions(Entries) == 1 ? void() : static_cast<void>(error::product_method_needs_one_position<
-                                             std::integral_constant<norm_method, Method>, error::at_layer<Entries>,
-                                             error::count<positions(Entries)>>{})),
-     ...);
+  constexpr auto positions = [](std::size_t entry) -> std::size_t {
+    for (const on_host::outer_leaf& leaf : on_host::program<Network>::table.outer) {
+      if (leaf.node == entry && leaf.positions() != 1) return static_cast<std::size_t>(leaf.positions());
+    }
+    return 1;
+  };
+  using method_type = std::integral_constant<norm_method, Method>;
+  if constexpr (Method == norm_method::elementwise || !((Entries < 64 && Entries < Network::structure::size) && ...)) {
+    static_cast<void>(error::method_not_offered<method_type, error::entries<Entries...>>{});
+    return error::explained{};
+  } else if constexpr (Method == norm_method::product && !((positions(Entries) == 1) && ...)) {
+    constexpr std::size_t most_positions = std::max({std::size_t{1}, positions(Entries)...});
+    static_cast<void>(error::product_method_needs_one_position<method_type, error::entries<Entries...>, error::count<most_positions>>{});
+    return error::explained{};
+  } else {
+    constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
+    return gradients.with(Method, layers);
   }
-  constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
-  return gradients.with(Method, layers);
 }
-
 /// The same gradients by another strategy of the papers.
 template <strategy Strategy, class Network, class Loss>
 [[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return gradients.with(Strategy);
 }
-
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
 //
@@ -5062,13 +5545,15 @@ template <strategy Strategy, class Network, class Loss>
 // that are really added, and w rounded towards zero:
 //   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation in Gram
 //                                                         sums; slack: what the sum's own rounding can add to a sample's share
-//   w = C' / N (1 - 8 u_S),  C' = C - sqrt(n) d           u_S: unit roundoff of the scalar; d: its smallest subnormal number,
-//                                                         which the product w g_i can be rounded up by
-// Rounding w g_i errs by at most u_S |w g_i| + d / 2, and a second product in X^T diag(w) Delta by the same, so the norm of what
-// is added is at most w N (1 + u_S)² + sqrt(n) d <= C.
+//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest subnormal
+// Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
+// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of
+// what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 
-#ifdef __FAST_MATH__
-#error "pergrad: -ffast-math breaks the clip bound and the search for non-finite gradients; compile without it"
+// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
+#error "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
 #endif
 
 namespace pergrad::inline v0_1 {
@@ -5078,12 +5563,20 @@ struct norm_bound {
   double squared = 0;
   double error = 0;
   double slack = 0;
+  double spread = 0;
 };
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not finite.
 [[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
   const double unit = std::numeric_limits<double>::epsilon();
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
+}
+
+/// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is known while
+/// it could never be written down, by others it overflows, and all must leave it out alike.
+template <class Scalar>
+[[nodiscard]] inline bool is_finite_norm(double norm) noexcept {
+  return norm <= static_cast<double>(std::numeric_limits<Scalar>::max());
 }
 
 /// `value` as a Scalar, rounded towards zero. Precondition: value >= 0.
@@ -5097,10 +5590,10 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
-  if (!std::isfinite(norm)) return 0;
+  if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
   const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
   if (norm <= room * (1 - 4 * unit)) return 1;
   return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
 }
@@ -5109,10 +5602,10 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound, double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
-  if (!std::isfinite(norm)) return 0;
+  if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
   const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
   return room > 0 ? rounded_down<Scalar>(room / (norm + stability) * (1 - 8 * unit)) : Scalar{0};
 }
 
@@ -5227,7 +5720,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 [[nodiscard]] inline norm_bound bound_of(const on_host::norm_part& part) noexcept {
-  return {part.squared, part.error, part.slack};
+  return {part.squared, part.error, part.slack, part.spread};
 }
 
 /// w = min(1, C / ‖g‖)
@@ -5266,7 +5759,7 @@ struct layer_clip {
   }
   template <class Network, class Scalar>
   void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    const bool finite = std::isfinite(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
       weights[layer] = finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
                               : Scalar{0};
@@ -5281,7 +5774,7 @@ inline constexpr std::size_t layer_groups = on_host::program<Network>::table.lay
 
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite counts as 0.
 template <class Leaf, class Rule>
-class clipped_gradients {
+class clipped_gradients : public detail::expression_tag {
  public:
   using leaf_type = Leaf;
   using rule_type = Rule;
@@ -5360,6 +5853,11 @@ template <class Network, class Loss>
 //   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
 // However many results one call asks for, it runs one forward and one backward pass.
 
+// pergrad/gradients/misuse.hpp - what functions of expressions say to expressions that they do not take
+//
+// Every function has one more overload, for expressions for which it has no meaning: it compiles to one readable error, and
+// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a meaning.
+
 // pergrad/gradients/noise.hpp - Gaussian noise on a bounded sum: the only thing that a private optimizer accepts
 //
 // standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can neither be
@@ -5376,12 +5874,6 @@ template <class Network, class Loss>
 // These are private values. They come out under `unprotected::` only, and as weights of a sum they give it no sensitivity.
 
 namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-struct per_sample_scalar_tag {};
-
-}  // namespace detail
 
 /// An expression with one double a sample.
 template <class Type>
@@ -5615,7 +6107,7 @@ on_host::observer<Scalar>& new_observer(on_host::run_request<Scalar>& request) {
 
 /// sum_b g_b, or with a public scale 1 / B their mean: the ordinary gradient. It has no sensitivity.
 template <class Leaf>
-class plain_sum {
+class plain_sum : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -5636,7 +6128,7 @@ class plain_sum {
 
 /// sum_b w_b g_b with weights from a per-sample scalar expression or from a list. Any weights, so no sensitivity.
 template <class Leaf, class Weights>
-class weighted_gradient_sum {
+class weighted_gradient_sum : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -5651,7 +6143,12 @@ class weighted_gradient_sum {
     sum.accumulate = accumulate;
     request.norms = true;
     if constexpr (per_sample_scalar<Weights>) {
-      request.direction = detail::direction_of<scalar>(weights_);
+      if (const scalar* direction = detail::direction_of<scalar>(weights_); direction != nullptr) {
+        if (request.direction != nullptr && request.direction != direction) {
+          throw std::invalid_argument("pergrad: one evaluation can project on one direction only");
+        }
+        request.direction = direction;
+      }
       sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
         *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
       };
@@ -5669,7 +6166,7 @@ class weighted_gradient_sum {
 
 /// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one sample can move it.
 template <class Leaf, class Rule>
-class bounded_sum {
+class bounded_sum : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -5696,7 +6193,7 @@ class bounded_sum {
 
 /// (1/B) sum_b g_b², element by element.
 template <class Leaf>
-class second_moment_of {
+class second_moment_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -5717,7 +6214,7 @@ class second_moment_of {
 
 /// (1/B) sum_b g_b² - mean², element by element: the population variance, never below 0.
 template <class Leaf>
-class variance_of {
+class variance_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -5741,7 +6238,7 @@ class variance_of {
 
 /// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped ones.
 template <class Gradients, bool Clipped>
-class materialised_gradients {
+class materialised_gradients : public detail::expression_tag {
  public:
   using scalar = typename Gradients::scalar;
   using value_type = scalar;
@@ -5798,7 +6295,7 @@ class gradient_row : public materialised_gradients<Gradients, Clipped> {
 
 /// The network's outputs, `[B, outputs]`, in PyTorch's order.
 template <class Leaf>
-class outputs_of {
+class outputs_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
@@ -5822,7 +6319,7 @@ class outputs_of {
 
 /// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the evaluation.
 template <class Leaf>
-class gram_of {
+class gram_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = double;
@@ -5958,10 +6455,6 @@ template <class Network, class Loss>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-#endif
-
-#if defined(__FAST_MATH__)
-#error "pergrad: do not compile with -ffast-math or -Ofast: privacy depends on exact floating-point arithmetic"
 #endif
 
 namespace pergrad::inline v0_1::detail {
@@ -6661,7 +7154,7 @@ class gradient {
 
 /// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk only.
 template <class Network>
-class bounded_total {
+class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
@@ -6724,11 +7217,14 @@ template <random_generator Generator>
   return {multiplier, &generator};
 }
 template <random_generator Generator>
-void gaussian_noise(noise_multiplier multiplier, const Generator&& generator) = delete;
+[[nodiscard]] error::explained gaussian_noise(noise_multiplier /*multiplier*/, const Generator&& /*generator*/) {
+  static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
 
 /// A bounded sum with noise, times a public factor.
 template <class Sum, class Generator>
-class noised_sum {
+class noised_sum : public detail::expression_tag {
  public:
   using scalar = typename Sum::scalar;
   using value_type = scalar;
@@ -6804,15 +7300,200 @@ template <class Leaf, class Rule, class Generator>
   return noised_sum<bounded_sum<Leaf, Rule>, Generator>{sum, noise};
 }
 template <class Network, class Generator>
+requires(!detail::is_explained<Network>)
 [[nodiscard]] auto operator+(const bounded_total<Network>& total, gaussian_noise_of<Generator> noise) {
   return noised_total<Network, Generator>{total_reference<Network>{total}, noise};
 }
 template <class Other, class Generator>
 [[nodiscard]] auto operator+(const Other& /*other*/, gaussian_noise_of<Generator> /*noise*/) {
-  if constexpr (!std::is_same_v<Other, error::explained>) {
-    static_cast<void>(error::noise_on_an_unclipped_sum<Other>{});
-  }
+  if constexpr (!detail::is_explained<Other>) static_cast<void>(error::noise_on_an_unclipped_sum<Other>{});
   return error::explained{};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Type>
+struct is_clipped : std::false_type {};
+template <class Leaf, class Rule>
+struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
+
+/// Operands of which one is an expression, but for which there is no arithmetic.
+template <class Left, class Right>
+concept unpaired = (expression<Left> || expression<Right>)&&!scalar_pairing<Left, Right>;
+
+template <class Type>
+inline constexpr bool is_noise = false;
+template <class Generator>
+inline constexpr bool is_noise<gaussian_noise_of<Generator>> = true;
+
+/// Arithmetic that is offered for neither operand.
+template <class Left, class Right>
+concept meaningless_pair = unpaired<Left, Right> && !is_noise<Right>;
+
+}  // namespace detail
+
+template <norm_method Method, std::size_t... Entries, detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained with_method(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::with_method, Given>{});
+  }
+  return {};
+}
+template <strategy Strategy, detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained with_strategy(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::with_strategy, Given>{});
+  }
+  return {};
+}
+
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained losses(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained l2_norms(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained squared_l2_norms(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::squared_l2_norms, Given>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given, class... Rest>
+[[nodiscard]] error::explained dot(const Given& /*given*/, const Rest&... /*rest*/) {
+  if constexpr (!detail::any_explained<Given, Rest...>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::dot, Given, Rest...>{});
+  }
+  return {};
+}
+
+template <detail::expression Given, class... Bound>
+requires(!detail::is_leaf<Given>::value || !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1)))
+[[nodiscard]] error::explained clip(const Given& /*given*/, const Bound&... /*bound*/) {
+  if constexpr (!detail::any_explained<Given, Bound...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
+  }
+  return {};
+}
+template <detail::expression Given, class... Bound>
+requires(!detail::is_leaf<Given>::value ||
+         !((std::is_convertible_v<Bound, l2_clip_norm> || std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
+           (sizeof...(Bound) == 1)))
+[[nodiscard]] error::explained clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
+  if constexpr (!detail::any_explained<Given, Bound...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given, class... Rest>
+[[nodiscard]] error::explained normalise(const Given& /*given*/, const Rest&... /*rest*/) {
+  if constexpr (!detail::any_explained<Given, Rest...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::normalise, Given, Rest...>{});
+  }
+  return {};
+}
+
+template <detail::expression_but_no_leaf Given, class... Rest>
+requires(!detail::is_clipped<Given>::value)
+[[nodiscard]] error::explained sum(const Given& /*given*/, const Rest&... /*rest*/) {
+  if constexpr (!detail::any_explained<Given, Rest...>) {
+    static_cast<void>(error::cannot_be_summed<error::function::sum, Given, Rest...>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained mean(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
+  return {};
+}
+template <detail::expression Given, class Weights>
+requires(!detail::is_leaf<Given>::value || (detail::expression<Weights> && !per_sample_scalar<Weights>))
+[[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
+  if constexpr (!detail::any_explained<Given, Weights>) {
+    static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+requires(!detail::is_clipped<Given>::value)
+[[nodiscard]] error::explained materialise(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained second_moment(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained variance(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained outputs(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
+  return {};
+}
+template <detail::expression_but_no_leaf Given>
+[[nodiscard]] error::explained gram(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
+  return {};
+}
+
+/// Arithmetic is for per-sample scalars and numbers; on anything else it is an error that says so.
+template <class Left, class Right>
+requires detail::unpaired<Left, Right>
+[[nodiscard]] error::explained min(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::unpaired<Left, Right>
+[[nodiscard]] error::explained max(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::unpaired<Left, Right>
+[[nodiscard]] error::explained pow(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator+(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator-(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator*(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
+  return {};
+}
+template <class Left, class Right>
+requires detail::meaningless_pair<Left, Right>
+[[nodiscard]] error::explained operator/(const Left& /*left*/, const Right& /*right*/) {
+  if constexpr (!detail::any_explained<Left, Right>) {
+    static_cast<void>(error::has_no_meaning<error::function::divided_by, Left, Right>{});
+  }
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -6857,8 +7538,8 @@ template <class Expression>
   }
 }
 
-/// One expression and where its result goes.
-template <class Expression>
+/// One expression and where its result goes; `Enclosed` if into a bounded_total, which shows its numbers to nobody.
+template <class Expression, bool Enclosed = false>
 class assignment {
  public:
   using value_type = typename value_type_of<Expression>::type;
@@ -6955,6 +7636,32 @@ template <class Destination>
 struct is_bounded_total : std::false_type {};
 template <class Network>
 struct is_bounded_total<bounded_total<Network>> : std::true_type {};
+template <class Expression>
+struct is_bounded_sum : std::false_type {};
+template <class Leaf, class Rule>
+struct is_bounded_sum<bounded_sum<Leaf, Rule>> : std::true_type {};
+template <class Type>
+struct is_assignment : std::false_type {};
+template <class Expression, bool Enclosed>
+struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
+
+/// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
+template <class Function, class Destination, class Expression>
+[[nodiscard]] constexpr auto explanation_of_assignment() {
+  if constexpr (any_explained<Destination, Expression>) {
+    return std::type_identity<char>{};
+  } else if constexpr (is_private_gradient<Destination>::value && (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
+    return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
+  } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
+    return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+  } else if constexpr (!evaluable<Expression>) {
+    return std::type_identity<error::has_no_meaning<Function, Expression>>{};
+  } else {
+    return std::type_identity<char>{};
+  }
+}
+template <class Function, class Destination, class Expression>
+using assignment_explanation = typename decltype(explanation_of_assignment<Function, Destination, Expression>())::type;
 
 }  // namespace detail
 
@@ -6963,35 +7670,31 @@ struct is_bounded_total<bounded_total<Network>> : std::true_type {};
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
-  if constexpr (std::is_same_v<Expression, error::explained>) {
+  using explanation = detail::assignment_explanation<error::function::assign, plain, Expression>;
+  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
+    static_cast<void>(explanation{});
     return error::explained{};
-  } else if constexpr (!detail::evaluable<Expression>) {
-    static_cast<void>(error::has_no_meaning<Expression>{});
-    return error::explained{};
-  } else if constexpr (detail::is_private_gradient<plain>::value && !detail::is_noised<Expression>) {
-    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
-    return error::explained{};
-  } else if constexpr (detail::is_bounded_total<plain>::value) {
-    destination.clear();
-    gradient_access::admit(destination, expression.sensitivity());
-    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
   } else {
-    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, false};
+    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
+    if constexpr (enclosed) {
+      destination.clear();
+      gradient_access::admit(destination, expression.sensitivity());
+    }
+    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, false};
   }
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  if constexpr (std::is_same_v<Expression, error::explained>) {
-    return error::explained{};
-  } else if constexpr (!detail::evaluable<Expression>) {
-    static_cast<void>(error::has_no_meaning<Expression>{});
+  using plain = std::remove_cvref_t<Destination>;
+  using explanation = detail::assignment_explanation<error::function::accumulate, plain, Expression>;
+  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
+    static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    if constexpr (detail::is_bounded_total<std::remove_cvref_t<Destination>>::value) {
-      gradient_access::admit(destination, expression.sensitivity());
-    }
-    return detail::assignment<Expression>{detail::destination_of(destination, expression), expression, true};
+    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
+    if constexpr (enclosed) gradient_access::admit(destination, expression.sensitivity());
+    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, true};
   }
 }
 
@@ -7002,7 +7705,7 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   if constexpr (detail::is_noised<Expression>) {
     auto only = assign(update, expression);
     detail::evaluate_together(executor, only);
-  } else if constexpr (!std::is_same_v<Expression, error::explained>) {
+  } else if constexpr (!detail::is_explained<Expression>) {
     static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
   }
 }
@@ -7022,14 +7725,24 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
 template <class Leaf, class Rule>
-void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>> chunk) {
+void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, true> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.
+template <class Given>
+void evaluate_into(const host& /*executor*/, const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
+}
 template <class Destination, class Expression>
-void evaluate_into(const host& /*executor*/, Destination& /*destination*/, const Expression& /*expression*/) {
-  if constexpr (!std::is_same_v<Expression, error::explained> && !std::is_same_v<Destination, error::explained>) {
-    static_cast<void>(error::release_needs_noise<Expression>{});
+void evaluate_into(const host& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
+  if constexpr (!detail::any_explained<Destination, Expression>) {
+    static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
+  }
+}
+template <class First, class Second, class Third, class... Rest>
+void evaluate_into(const host& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
+  if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
+    static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
   }
 }
 
@@ -7038,23 +7751,26 @@ namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
 template <class Destination, class Expression>
-requires detail::evaluable<Expression>
+requires(!pergrad::detail::is_assignment<Expression>::value)
 void evaluate_into(const host& executor, Destination&& destination, const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
-  if constexpr (!std::is_same_v<decltype(only), error::explained>) pergrad::detail::evaluate_together(executor, only);
+  if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
-template <class... Expressions>
-void evaluate_into(const host& executor, detail::assignment<Expressions>... assignments) {
-  pergrad::detail::evaluate_together(executor, assignments...);
+template <class... Assignments>
+requires((pergrad::detail::is_assignment<Assignments>::value || pergrad::detail::is_explained<Assignments>) && ...)
+void evaluate_into(const host& executor, Assignments... assignments) {
+  if constexpr (!pergrad::detail::any_explained<Assignments...>) {
+    pergrad::detail::evaluate_together(executor, assignments...);
+  }
 }
 /// Evaluates and returns the values. Allocates them.
 template <class Expression>
 [[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
-  if constexpr (std::is_same_v<Expression, error::explained>) {
+  if constexpr (pergrad::detail::is_explained<Expression>) {
     return std::vector<double>{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {
-    static_cast<void>(error::has_no_meaning<Expression>{});
+    static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
     return std::vector<double>{};
   } else {
     std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(pergrad::detail::value_count_of(expression));
@@ -7094,8 +7810,10 @@ struct sliding_windows {
     return Kernel.height * Kernel.width;
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias) {
+      return mistake::option_not_offered;
+    }
     if (in.rank() != 3) return mistake::needs_an_image;
-    if (options.dilation != extent{1} || options.groups != 1 || !options.bias) return mistake::option_not_offered;
     if (Kernel.height == 0 || Kernel.width == 0 || step.height == 0 || step.width == 0) return mistake::zero_is_no_size;
     if (2 * options.padding.height > Kernel.height || 2 * options.padding.width > Kernel.width) {
       return mistake::pool_padding_too_large;
@@ -7214,6 +7932,7 @@ struct conv2d {
             .bias = options.bias};
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.unknown_given) return detail::mistake::option_not_offered;
     if (in.rank() != 3) return detail::mistake::needs_an_image;
     if (Channels == 0 || Kernel.height == 0 || Kernel.width == 0 || options.stride.height == 0 ||
         options.stride.width == 0 || options.dilation.height == 0 || options.dilation.width == 0 || options.groups == 0) {
@@ -7300,7 +8019,7 @@ struct linear {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
-                               options.groups == 1;
+                               options.groups == 1 && !options.unknown_given;
     if (!only_bias) return detail::mistake::option_not_offered;
     if (Outputs == 0) return detail::mistake::zero_is_no_size;
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
@@ -7552,7 +8271,7 @@ class optimizer_steps {
   }
   template <class Gradient>
   void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, expected_batch_size /*divisor*/) {
-    if constexpr (!std::is_same_v<Gradient, error::explained>) {
+    if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
@@ -7577,7 +8296,9 @@ namespace unprotected {
 /// One update with scale * gradient, for ordinary training: no privacy.
 template <class Optimizer, class Network>
 void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient, double scale = 1) {
-  optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+  if constexpr (!detail::is_explained<Network>) {
+    optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+  }
 }
 
 }  // namespace unprotected
@@ -8426,7 +9147,12 @@ void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   std::ifstream file{path, std::ios::binary};
   if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
-  const std::vector<char> bytes{std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
+  const std::span<scalar> values = network.parameters();
+  constexpr std::size_t longest_header = 10 + 0xFFFF;
+  std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (file.bad()) throw std::runtime_error("pergrad: " + path + ": cannot be read");
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
     throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
   }
@@ -8440,10 +9166,10 @@ void load_parameters(Network& network, const std::string& path) {
     throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent + ", found " +
                              dictionary.substr(0, dictionary.find_last_of('}') + 1));
   }
-  const std::span<scalar> values = network.parameters();
-  if (bytes.size() - std::min(bytes.size(), start) != values.size_bytes()) {
+  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
+  if (found != values.size_bytes()) {
     throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) + " bytes of values at byte " +
-                             std::to_string(start) + ", found " + std::to_string(bytes.size() - std::min(bytes.size(), start)));
+                             std::to_string(start) + ", found " + (found > values.size_bytes() ? "more" : std::to_string(found)));
   }
   std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
 }
@@ -8560,18 +9286,21 @@ class dp_sgd {
       losses_.resize(options.max_batch.count);
       norms_.resize(options.max_batch.count);
     }
+    const double deviation = options.noise->value() * sensitivity();
+    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+    }
     accountant_.prepare(event_);
   }
 
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
-  /// One logical step on the whole data set. Throws budget_exhausted, with nothing changed, if it would exceed the budget;
-  /// std::invalid_argument for records that do not fit the network.
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget, std::invalid_argument for
+  /// records that do not fit the network or the loss (all are looked at, drawn or not: which ones are drawn is private); nothing
+  /// is changed then.
   void step(const dataset<scalar, target>& records) {
-    if (records.size() > std::numeric_limits<std::uint32_t>::max()) {
-      throw std::invalid_argument("pergrad: dp_sgd: more than 2^32 - 1 records");
-    }
+    require_fit(records);
     accountant_.spend(event_);
     metrics_ = {};
     total_.clear(sensitivity());
@@ -8582,7 +9311,10 @@ class dp_sgd {
       if (records_.size() == options_.max_batch.count) add_chunk(records);
     });
     add_chunk(records);
-    if (metrics_.batch_size > 0) metrics_.mean_loss /= static_cast<double>(metrics_.batch_size);
+    if (options_.private_metrics) {
+      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+    }
     evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
     std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
   }
@@ -8610,6 +9342,24 @@ class dp_sgd {
     require(options.learning_rate.has_value(), "learning_rate");
     if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
     return options;
+  }
+  static void require_fit(const dataset<scalar, target>& records) {
+    constexpr std::size_t width = Network::input_shape.size();
+    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+    const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+    if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
+    if (records.input_shape().size() != width) {
+      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " + std::to_string(width));
+    }
+    if (records.targets().size() != records.size() * target_count) {
+      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) + " records, the loss takes " +
+             std::to_string(target_count) + " a record");
+    }
+    for (std::size_t record = 0; record < records.size(); ++record) {
+      if (!Loss::valid(Network::output_shape, records.targets(record))) {
+        refuse("record " + std::to_string(record) + " has a target that the loss does not take");
+      }
+    }
   }
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -8657,7 +9407,7 @@ class dp_sgd {
       const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
       ++metrics_.batch_size;
       metrics_.mean_loss += chunk_losses[i];
-      if (!std::isfinite(chunk_norms[i])) {
+      if (!is_finite_norm<scalar>(chunk_norms[i])) {
         ++metrics_.non_finite;
         continue;
       }
@@ -8680,6 +9430,19 @@ class dp_sgd {
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
   std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+/// Of a network or a loss that is explained to be wrong.
+template <class Network, class Loss, random_generator Generator>
+requires detail::cannot_be_trained<Network, Loss>
+class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
+  static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+
+ public:
+  static constexpr bool is_private = Generator::is_private;
+  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) noexcept {}
+  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
   step_metrics metrics_;
 };
 

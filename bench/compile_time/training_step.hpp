@@ -6,8 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <pergrad.hpp>
 #include <vector>
+
+#include <pergrad.hpp>
 
 namespace compile_time {
 

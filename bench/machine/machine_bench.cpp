@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench/machine/machine_bench.cpp - what this machine can do: Eigen's matrix product, its vector units, and our noise
 //
-//   gemm/<n>, gemm/1024/threads:2  float n x n times n x n by Eigen, 2 n^3 operations. On two threads each multiplies matrices
-//                                  of its own: an upper bound of what two threads of any program get from this product, so
-//                                  that a step on two threads is compared with two cores that clock and share caches alike.
+//   gemm/<n>, gemm/1024/threads:2  float n x n times n x n by Eigen, 2 n^3 operations. On two threads each multiplies
+//                                  matrices of its own: what two threads of any program get from this product at most,
+//                                  so that a step on two threads is compared with two cores that share caches alike.
 //   fma_peak, fma_peak/threads:2   independent chains of vector multiply-adds on registers: nothing is faster
 //   noise/<dimension>              Gaussians a second on one thread, added to a vector of that dimension
 #include <benchmark/benchmark.h>
@@ -19,13 +19,14 @@
 #endif
 
 #include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/vector.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "support/step_times.hpp"
 
@@ -76,7 +77,8 @@ void fma_peak(benchmark::State& state, std::size_t threads) {
   float start = 0;
   benchmark::DoNotOptimize(start);
   const auto work = [&] {
-    exec.parallel(threads, [&](std::size_t, std::size_t) { multiply_and_add(start, std::make_index_sequence<chains>{}); });
+    exec.parallel(threads,
+                  [&](std::size_t, std::size_t) { multiply_and_add(start, std::make_index_sequence<chains>{}); });
   };
   work();
   bench::step_times times;
@@ -91,7 +93,8 @@ void noise(benchmark::State& state, std::size_t dimension) {
   bench::step_times times;
   for (auto _ : state) {
     times.time([&] {
-      pg::add_gaussian<float>(generator.key(), pg::random_purpose::gradient_noise, generator.next_step(), 0, 1.0, values);
+      pg::add_gaussian<float>(generator.key(), pg::random_purpose::gradient_noise, generator.next_step(), 0, 1.0,
+                              values);
     });
     benchmark::ClobberMemory();
   }
@@ -100,7 +103,8 @@ void noise(benchmark::State& state, std::size_t dimension) {
 
 const bool registered = [] {
   for (const int size : {256, 512, 1024}) {
-    benchmark::RegisterBenchmark(("gemm/" + std::to_string(size)).c_str(), gemm, size, 1U)->Unit(benchmark::kMicrosecond);
+    benchmark::RegisterBenchmark(("gemm/" + std::to_string(size)).c_str(), gemm, size, 1U)
+        ->Unit(benchmark::kMicrosecond);
   }
   benchmark::RegisterBenchmark("gemm/1024/threads:2", gemm, 1024, 2U)->Unit(benchmark::kMicrosecond);
   benchmark::RegisterBenchmark("fma_peak", fma_peak, 1U)->Unit(benchmark::kMicrosecond);

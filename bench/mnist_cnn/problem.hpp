@@ -3,17 +3,20 @@
 //
 // 26,010 parameters: conv 16 8x8 stride 2 pad 3, ReLU, max-pool 2x2 stride 1, conv 32 4x4 stride 2, ReLU, max-pool 2x2
 // stride 1, linear 32, ReLU, linear 10 (Subramani, Vadivelu, Kamath 2021, arXiv:2010.09063; Yousefpour et al. 2021,
-// arXiv:2109.12298). Their protocol: float, softmax cross-entropy, plain SGD with rate 0.15, clip norm 1, noise multiplier
-// 1.1, consecutive slices of the data.
+// arXiv:2109.12298). Their protocol: float, softmax cross-entropy, plain SGD with rate 0.15, clip norm 1, noise
+// multiplier 1.1, consecutive slices of the data.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <pergrad/pergrad.hpp>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace mnist_cnn {
 
@@ -26,10 +29,11 @@ using net =
                 pg::flatten, pg::linear<32>, pg::relu, pg::linear<10>>;
 static_assert(net::parameter_count == 26'010);
 
-/// Floating-point operations of one sample's ordinary training step, a multiply-add counted as 2: a layer with T positions,
-/// view width d and p outputs costs 2 T d p forward, as much for its weights' gradient and, unless it is the first with
-/// parameters, as much for its input's. Biases, element functions, pooling, norms, clipping, noise and the update count
-/// nothing. The private step is credited with this same number, so that what privacy costs shows in its rate.
+/// Floating-point operations of one sample's ordinary training step, a multiply-add counted as 2: a layer with T
+/// positions, view width d and p outputs costs 2 T d p forward, as much for its weights' gradient and, unless it is the
+/// first with parameters, as much for its input's. Biases, element functions, pooling, norms, clipping, noise and the
+/// update count nothing. The private step is credited with this same number, so that what privacy costs shows in its
+/// rate.
 constexpr double flops_per_sample() {
   using structure = net::structure;
   std::size_t count = 0;

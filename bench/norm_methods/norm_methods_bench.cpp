@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench/norm_methods/norm_methods_bench.cpp - norm_methods/<T>/<d>/<p>: what each norm method costs, beside what is modelled
+// bench/norm_methods/norm_methods_bench.cpp - norm_methods/<T>/<d>/<p>: what each norm method costs and should
 //
-// One outer-product block with T positions, view width d and p outputs, float. A method's cost is that of a sample's norm and
-// of its share of the weighted sum, in a tile of as many samples as the engine would take if this block were all there is.
-// Unit: one multiply-add of the product kernel where it is fastest, measured on a 512 x 512 x 512 product at the start.
+// One outer-product block with T positions, view width d and p outputs, float. A method's cost is that of a sample's
+// norm and of its share of the weighted sum, in a tile of as many samples as the engine would take if this block were
+// all there is. Unit: one multiply-add of the product kernel where it is fastest, measured on a 512 x 512 x 512 product
+// at the start.
 //
-//   product, gram, direct, instantiate   measured cost, in thousands of units (absent: modelled at over 30 times the cheapest)
+//   product, gram, direct, instantiate   measured cost in thousands of units; absent if modelled at 30 times the best
 //   *_ratio                              measured / modelled (gradients/plan.hpp)
 //   chosen_vs_best                       cost of the method that the model chooses / cost of the best one
 //
@@ -15,11 +16,12 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/leaves.hpp>
 #include <random>
 #include <string>
 #include <vector>
+
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/leaves.hpp>
 
 #include "support/step_times.hpp"
 
@@ -89,15 +91,15 @@ class block {
     for (index b = 0; b < samples; ++b) {
       switch (method) {
         case norm_method::product:
-          norms.squared += kernel.by_product(b);
+          norms += kernel.by_product(b);
           break;
         case norm_method::gram:
           norms += kernel.gram(b);
-          norms.slack += kernel.rounding_slack(b);
+          norms += kernel.rounding(b);
           break;
         case norm_method::direct:
           norms.squared += kernel.direct(b);
-          norms.slack += kernel.rounding_slack(b);
+          norms += kernel.rounding(b);
           break;
         default:
           norms.squared += kernel.instantiate(b, kept_.data() + b * leaf_.size());
@@ -107,7 +109,8 @@ class block {
     benchmark::DoNotOptimize(norms);
     if (method == norm_method::instantiate) {
       for (index b = 0; b < samples; ++b) {
-        pg::on_host::add_scaled_to(sum_.data(), 0.5F, static_cast<const float*>(kept_.data() + b * leaf_.size()), leaf_.size());
+        pg::on_host::add_scaled_to(sum_.data(), 0.5F, static_cast<const float*>(kept_.data() + b * leaf_.size()),
+                                   leaf_.size());
       }
     } else {
       kernel.add_weighted_sum(samples, weights_.data(), sum_.data(), scaled_.data());
@@ -169,8 +172,8 @@ const bool registered = [] {
     for (const auto& [view, outputs] : {cell{27, 32}, cell{64, 16}, cell{256, 32}, cell{512, 10}, cell{576, 64},
                                         cell{512, 512}, cell{1152, 256}, cell{2304, 512}}) {
       if (positions * (view + outputs) > 1'500'000) continue;
-      const std::string name = "norm_methods/" + std::to_string(positions) + "/" + std::to_string(view) + "/" +
-                               std::to_string(outputs);
+      const std::string name =
+          "norm_methods/" + std::to_string(positions) + "/" + std::to_string(view) + "/" + std::to_string(outputs);
       benchmark::RegisterBenchmark(name.c_str(), norm_methods, positions, view, outputs)->Unit(benchmark::kMicrosecond);
     }
   }

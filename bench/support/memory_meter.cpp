@@ -2,16 +2,16 @@
 // bench/support/memory_meter.cpp - operator new that can say which of its pages were touched
 #include "support/memory_meter.hpp"
 
-#include <malloc.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <malloc.h>
 #include <mutex>
 #include <new>
+#include <unistd.h>
 
 namespace {
 
@@ -28,7 +28,7 @@ std::atomic<std::size_t> mapped{0};  // how many
 std::atomic<bool> metering{false};
 std::ptrdiff_t small_bytes = 0;
 std::ptrdiff_t large_bytes = 0;
-std::ptrdiff_t peak = 0;
+std::ptrdiff_t touched_peak = 0;
 std::ptrdiff_t reserved_peak = 0;
 
 /// Pages of a mapping that exist, in bytes.
@@ -44,12 +44,12 @@ std::ptrdiff_t touched_bytes(const mapping& block) {
   return count * static_cast<std::ptrdiff_t>(page);
 }
 
-void note_peak() {
+void note_touched() {
   std::ptrdiff_t now = small_bytes;
   for (const mapping& block : mappings) {
     if (block.memory != nullptr) now += touched_bytes(block);
   }
-  peak = std::max(peak, now);
+  touched_peak = std::max(touched_peak, now);
 }
 
 void* map(std::size_t size) {
@@ -73,13 +73,14 @@ void* allocate(std::size_t size, std::size_t alignment) {
     if (void* memory = map(size)) return memory;
     throw std::bad_alloc{};
   }
-  void* memory = std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
+  void* memory =
+      std::aligned_alloc(alignment, (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc{};
   if (metering) {
     const std::lock_guard lock{guard};
     small_bytes += static_cast<std::ptrdiff_t>(::malloc_usable_size(memory));
     reserved_peak = std::max(reserved_peak, small_bytes + large_bytes);
-    if (mapped == 0) peak = std::max(peak, small_bytes);
+    if (mapped == 0) touched_peak = std::max(touched_peak, small_bytes);
   }
   return memory;
 }
@@ -90,7 +91,7 @@ void release(void* memory) noexcept {
     const std::lock_guard lock{guard};
     for (mapping& block : mappings) {
       if (block.memory != memory) continue;
-      if (metering) note_peak();
+      if (metering) note_touched();
       ::munmap(block.memory, block.bytes);
       large_bytes -= static_cast<std::ptrdiff_t>(block.bytes);
       block = {};
@@ -101,7 +102,7 @@ void release(void* memory) noexcept {
   if (metering) {
     const std::lock_guard lock{guard};
     const auto size = static_cast<std::ptrdiff_t>(::malloc_usable_size(memory));
-    if (size >= static_cast<std::ptrdiff_t>(large) / 4) note_peak();
+    if (size >= static_cast<std::ptrdiff_t>(large) / 4) note_touched();
     small_bytes -= size;
   }
   std::free(memory);
@@ -122,15 +123,15 @@ namespace bench {
 
 memory_meter::memory_meter() {
   const std::lock_guard lock{guard};
-  small_bytes = large_bytes = peak = reserved_peak = 0;
+  small_bytes = large_bytes = touched_peak = reserved_peak = 0;
   metering = true;
 }
 memory_meter::~memory_meter() { metering = false; }
 
-std::size_t memory_meter::peak_bytes() const {
+std::size_t memory_meter::touched_bytes() const {
   const std::lock_guard lock{guard};
-  note_peak();
-  return static_cast<std::size_t>(peak);
+  note_touched();
+  return static_cast<std::size_t>(touched_peak);
 }
 std::size_t memory_meter::reserved_bytes() const {
   const std::lock_guard lock{guard};

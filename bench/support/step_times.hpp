@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench/support/step_times.hpp - the time of every iteration of a benchmark, and their median
 //
-// The counters of our benchmarks are made of the median iteration, by a steady clock: what a program next door takes now and
-// then does not move it. Google Benchmark's own column `Time` is the mean. Benchmarks are registered without UseRealTime,
-// which would append "/real_time" to their names; where other threads help, the caller's works all the time as well, so its
-// CPU time, by which Google Benchmark chooses the number of iterations, is as good.
+// The counters of our benchmarks are made of the median iteration, by a steady clock: what a program next door takes
+// now and then does not move it. Google Benchmark's own column `Time` is the mean. Benchmarks are registered without
+// UseRealTime, which would append "/real_time" to their names; where other threads help, the caller's works all the
+// time as well, so its CPU time, by which Google Benchmark chooses the number of iterations, is as good.
 #pragma once
 
 #include <benchmark/benchmark.h>

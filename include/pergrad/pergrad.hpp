@@ -14,6 +14,7 @@
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/leaf.hpp>
+#include <pergrad/gradients/misuse.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/gradients/scalars.hpp>

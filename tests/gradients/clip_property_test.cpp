@@ -14,7 +14,7 @@ using namespace fixture;
 
 using dense = pg::network<pg::shape{13}, pg::linear<11>>;                                       // one position: product
 using positions = pg::network<pg::shape{9, 5}, pg::linear<7>>;                                  // nine positions, cancelling
-using image = pg::network<pg::shape{2, 6, 5}, pg::conv2d<3, 3, pg::padding<1>, pg::groups<1>>>;  // overlapping views
+using image = pg::network<pg::shape{2, 6, 5}, pg::conv2d<3, 3, pg::padding<1>>>;  // overlapping views
 using deep = pg::network<pg::shape{2, 6, 5}, pg::conv2d<4, 3>, pg::tanh, pg::flatten, pg::linear<5>>;
 
 /// Values of one sample, drawn in one of many manners.
@@ -220,6 +220,34 @@ BOOST_AUTO_TEST_CASE(gradients_at_the_bound) {
   }
   flat.report("clip at the bound");
   BOOST_TEST(unchanged > 1000U);  // not everything is scaled: those clearly below C stay as they are
+}
+
+// In double the squares of small factors vanish, however large the other factor is.
+BOOST_AUTO_TEST_CASE(squares_that_vanish_in_double) {
+  const pg::host exec{pg::threads{1}};
+  const auto check = [&]<class Network>(std::type_identity<Network>, const char* name) {
+    Network net{exec, pg::zeros{}};
+    pg::tape<Network> tape{exec, pg::max_batch{1}};
+    std::vector<double> x(Network::input_shape.size()), target(Network::output_shape.size()), sum(Network::parameter_count);
+    tally flat;
+    for (int exponent = -320; exponent <= 150; exponent += 5) {
+      for (int product = -40; product <= 6; product += 2) {
+        if (product - exponent > 307) continue;
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = (i % 2 == 0 ? 1 : -0.7) * std::pow(10.0, exponent);
+        for (std::size_t i = 0; i < target.size(); ++i) target[i] = (i % 3 == 0 ? 1 : 0.3) * std::pow(10.0, product - exponent);
+        const pg::batch<Network, pg::mean_squared_error> one{x, target};
+        for_each_exact_way(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape), [&](const auto& g, const std::string& way) {
+          for (const double bound : {1e-30, 1e-12, 1.0}) {
+            pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::clip(g, pg::l2_clip_norm{bound})));
+            flat.add(norm_of(sum), bound, std::string{name} + ", " + way + ", x = 1e" + std::to_string(exponent));
+          }
+        });
+      }
+    }
+    flat.report(name);
+  };
+  check(std::type_identity<dense::rebind<double>>{}, "dense in double");
+  check(std::type_identity<positions::rebind<double>>{}, "positions in double");
 }
 
 // The factor itself on long vectors: w as computed from double sums of squares, applied in the scalar.

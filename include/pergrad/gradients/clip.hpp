@@ -20,7 +20,7 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 [[nodiscard]] inline norm_bound bound_of(const on_host::norm_part& part) noexcept {
-  return {part.squared, part.error, part.slack};
+  return {part.squared, part.error, part.slack, part.spread};
 }
 
 /// w = min(1, C / ‖g‖)
@@ -59,7 +59,7 @@ struct layer_clip {
   }
   template <class Network, class Scalar>
   void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    const bool finite = std::isfinite(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
       weights[layer] = finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
                               : Scalar{0};
@@ -143,33 +143,6 @@ template <class Network, class Loss>
     throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " + std::to_string(stability));
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
-}
-
-/// Of anything else: an error that says what can be clipped, and with what.
-template <detail::expression Given, class... Bound>
-requires(!detail::is_leaf<Given>::value || !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1)))
-[[nodiscard]] error::explained clip(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
-  }
-  return {};
-}
-template <detail::expression Given, class... Bound>
-requires(!detail::is_leaf<Given>::value ||
-         !((std::is_convertible_v<Bound, l2_clip_norm> || std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
-           (sizeof...(Bound) == 1)))
-[[nodiscard]] error::explained clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
-  if constexpr (!detail::any_explained<Given, Bound...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
-  }
-  return {};
-}
-template <detail::expression_but_no_leaf Given, class... Rest>
-[[nodiscard]] error::explained normalise(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::cannot_be_clipped<error::function::normalise, Given, Rest...>{});
-  }
-  return {};
 }
 
 }  // namespace pergrad::inline v0_1

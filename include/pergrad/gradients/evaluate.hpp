@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <pergrad/errors.hpp>
+#include <pergrad/gradients/misuse.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>

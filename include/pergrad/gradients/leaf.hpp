@@ -180,25 +180,9 @@ template <norm_method Method, std::size_t... Entries, class Network, class Loss>
     return gradients.with(Method, layers);
   }
 }
-template <norm_method Method, std::size_t... Entries, detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained with_method(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::with_method, Given>{});
-  }
-  return {};
-}
-
 /// The same gradients by another strategy of the papers.
 template <strategy Strategy, class Network, class Loss>
 [[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return gradients.with(Strategy);
 }
-template <strategy Strategy, detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained with_strategy(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::with_strategy, Given>{});
-  }
-  return {};
-}
-
 }  // namespace pergrad::inline v0_1

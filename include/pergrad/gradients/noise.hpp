@@ -215,45 +215,4 @@ template <class Other, class Generator>
   return error::explained{};
 }
 
-namespace detail {
-
-template <class Type>
-inline constexpr bool is_noise = false;
-template <class Generator>
-inline constexpr bool is_noise<gaussian_noise_of<Generator>> = true;
-
-/// Arithmetic that is offered for neither operand.
-template <class Left, class Right>
-concept meaningless_pair = unpaired<Left, Right> && !is_noise<Right>;
-
-}  // namespace detail
-
-/// Arithmetic is for per-sample scalars and numbers; on anything else it is an error that says so.
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator+(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator-(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator*(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator/(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) {
-    static_cast<void>(error::has_no_meaning<error::function::divided_by, Left, Right>{});
-  }
-  return {};
-}
-
 }  // namespace pergrad::inline v0_1

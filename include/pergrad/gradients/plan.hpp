@@ -75,7 +75,7 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
-  const double rounding_bound = positions * pair;  // leaves.hpp, rounding_slack
+  const double rounding_bound = positions * pair;  // leaves.hpp, rounding
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
   switch (method) {

@@ -184,32 +184,6 @@ template <class Network, class Loss>
   return detail::projection_of<per_sample_gradient_leaf<Network, Loss>>{gradients, direction};
 }
 
-/// Of an expression that is not the per-sample gradients themselves: an error that says so.
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained losses(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained l2_norms(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained squared_l2_norms(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::squared_l2_norms, Given>{});
-  }
-  return {};
-}
-template <detail::expression_but_no_leaf Given, class... Rest>
-[[nodiscard]] error::explained dot(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::dot, Given, Rest...>{});
-  }
-  return {};
-}
-
 /// Arithmetic on per-sample scalars and numbers, in double.
 template <class Left, class Right>
 requires detail::scalar_pairing<Left, Right>
@@ -245,34 +219,6 @@ template <class Left, class Right>
 requires detail::scalar_pairing<Left, Right>
 [[nodiscard]] auto pow(const Left& left, const Right& right) {
   return detail::scalar_pair<detail::powered, Left, Right>{left, right};
-}
-
-namespace detail {
-
-/// Operands of which one is an expression, but for which there is no arithmetic.
-template <class Left, class Right>
-concept unpaired = (expression<Left> || expression<Right>)&&!scalar_pairing<Left, Right>;
-
-}  // namespace detail
-
-/// Arithmetic is for per-sample scalars and numbers; on anything else it is an error that says so.
-template <class Left, class Right>
-requires detail::unpaired<Left, Right>
-[[nodiscard]] error::explained min(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::unpaired<Left, Right>
-[[nodiscard]] error::explained max(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::unpaired<Left, Right>
-[[nodiscard]] error::explained pow(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
-  return {};
 }
 
 }  // namespace pergrad::inline v0_1

@@ -44,11 +44,15 @@ class host {
   [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
 
   /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
-  /// The first exception thrown by a task is thrown again here. Allocates nothing.
+  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
     using function_type = std::remove_reference_t<Function>;
     if (count == 0) return;
+    if (employer() == crew_.get()) {
+      throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
+    }
     const std::lock_guard lock{crew_->one_job_at_a_time};
     crew& shared = *crew_;
     shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
@@ -59,15 +63,18 @@ class host {
     shared.next.store(0, std::memory_order_relaxed);
     const bool alone = count == 1 || shared.members.empty();
     if (!alone) {
-      shared.busy.store(shared.members.size(), std::memory_order_relaxed);
+      shared.busy.store(0, std::memory_order_release);
       shared.job.fetch_add(1, std::memory_order_release);
       shared.job.notify_all();
     }
     work(shared, 0);
     if (!alone) {
-      for (std::size_t waiting = shared.busy.load(std::memory_order_acquire); waiting != 0;
+      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
+      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
            waiting = shared.busy.load(std::memory_order_acquire)) {
-        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == 0; })) shared.busy.wait(waiting);
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
+          shared.busy.wait(waiting, std::memory_order_acquire);
+        }
       }
     }
     if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
@@ -75,6 +82,7 @@ class host {
 
  private:
   static constexpr std::size_t most_threads = 1024;
+  static constexpr std::size_t closed = std::size_t{1} << 16U;
 
   struct crew {
     std::vector<std::thread> members;
@@ -85,7 +93,7 @@ class host {
     void (*call)(void*, std::size_t, std::size_t) = nullptr;
     std::size_t count = 0;
     std::atomic<std::size_t> next{0};
-    std::atomic<std::size_t> busy{0};
+    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
     std::atomic<std::uint32_t> job{0};
     std::atomic<bool> stop{false};
 
@@ -113,7 +121,14 @@ class host {
     return false;
   }
 
+  /// Whose task this thread is working on, if any.
+  [[nodiscard]] static const crew*& employer() noexcept {
+    thread_local const crew* current = nullptr;
+    return current;
+  }
+
   static void work(crew& shared, std::size_t worker) noexcept {
+    const crew* const before = std::exchange(employer(), &shared);
     for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
          task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
       try {
@@ -123,6 +138,7 @@ class host {
         if (!shared.failure) shared.failure = std::current_exception();
       }
     }
+    employer() = before;
   }
 
   static void serve(crew& shared, std::size_t worker) noexcept {
@@ -135,9 +151,19 @@ class host {
       if (current == seen) continue;
       seen = current;
       if (shared.stop.load(std::memory_order_relaxed)) return;
+      if (!begin(shared)) continue;
       work(shared, worker);
-      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == 1) shared.busy.notify_all();
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
     }
+  }
+
+  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
+  static bool begin(crew& shared) noexcept {
+    std::size_t busy = shared.busy.load(std::memory_order_acquire);
+    while ((busy & closed) == 0) {
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+    }
+    return false;
   }
 
   std::unique_ptr<crew> crew_;

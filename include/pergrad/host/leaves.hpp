@@ -15,17 +15,20 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum is
-///   sqrt(squared + error) + sqrt(slack)
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum with
+/// weight w is
+///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
 struct norm_part {
   double squared = 0;  ///< the value
-  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram)
+  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
   double slack = 0;    ///< squared bound on what the sum's own rounding adds to the sample's share
+  double spread = 0;   ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
 
   constexpr norm_part& operator+=(const norm_part& other) noexcept {
     squared += other.squared;
     error += other.error;
     slack += other.slack;
+    spread += other.spread;
     return *this;
   }
 };
@@ -83,12 +86,16 @@ struct leaf_kernel {
   }
 
   /// ‖x‖² ‖delta‖² for one position.
-  [[nodiscard]] double by_product(index sample) const noexcept {
-    double squared = 0;
+  [[nodiscard]] norm_part by_product(index sample) const noexcept {
+    norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
-      squared += view_dot(x(sample, g), x(sample, g)) * delta_dot(delta(sample, g), delta(sample, g));
+      const double x_squared = view_dot(x(sample, g), x(sample, g));
+      const double delta_squared = delta_dot(delta(sample, g), delta(sample, g));
+      result.squared += x_squared * delta_squared;
+      result.error += lost_squares(x_squared, delta_squared);
+      result.spread += spread_of(x_squared);
     }
-    return squared;
+    return result;
   }
 
   /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the answer:
@@ -114,20 +121,28 @@ struct leaf_kernel {
     return result;
   }
 
-  /// Squared bound on the rounding error of one sample's share of a sum over positions: (γ sum_t |x_t||delta_t|)².
-  [[nodiscard]] double rounding_slack(index sample) const noexcept {
-    double slack = 0;
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and spread.
+  [[nodiscard]] norm_part rounding(index sample) const noexcept {
+    norm_part result;
     const double unit = static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     for (index g = 0; g < leaf.groups; ++g) {
       double magnitude = 0;
+      double x_sum = 0;
+      double delta_sum = 0;
       for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
-        magnitude += std::sqrt(view_dot(x_here, x_here) * delta_dot(delta_here, delta_here));
+        const double x_squared = view_dot(x_here, x_here);
+        const double delta_squared = delta_dot(delta_here, delta_here);
+        magnitude += std::sqrt(x_squared * delta_squared);
+        x_sum += std::sqrt(x_squared);
+        delta_sum += std::sqrt(delta_squared);
+        result.spread += spread_of(x_squared);
       });
-      slack += (unit * magnitude) * (unit * magnitude);
+      result.slack += (unit * magnitude) * (unit * magnitude);
+      result.error += lost_squares(x_sum * x_sum, delta_sum * delta_sum);
     }
-    return slack;
+    return result;
   }
 
   /// Adds sum_b G_b of the samples to `out`: one product, no gradient of a sample is formed.
@@ -172,6 +187,18 @@ struct leaf_kernel {
   }
 
  private:
+  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small. (Squares of
+  /// floats are exact in double.)
+  [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
+    if constexpr (std::is_same_v<Scalar, double>) {
+      constexpr double least = std::numeric_limits<double>::denorm_min();
+      return least * static_cast<double>(leaf.view_width()) * delta_squared + least * static_cast<double>(leaf.outputs) * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] double spread_of(double x_squared) const noexcept { return std::sqrt(x_squared * static_cast<double>(leaf.outputs)); }
+
   /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
   template <class Function>
   void for_each_position(index count, Function&& f) const {

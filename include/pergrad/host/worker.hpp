@@ -137,15 +137,15 @@ struct worker {
         norm_part& to = part(b, node);
         switch (method) {
           case norm_method::product:
-            to.squared += kernel.by_product(b);
+            to += kernel.by_product(b);
             break;
           case norm_method::gram:
             to += kernel.gram(b);
-            to.slack += kernel.rounding_slack(b);
+            to += kernel.rounding(b);
             break;
           case norm_method::direct:
             to.squared += kernel.direct(b);
-            to.slack += kernel.rounding_slack(b);
+            to += kernel.rounding(b);
             break;
           default:
             to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));

@@ -5,19 +5,16 @@
 // that are really added, and w rounded towards zero:
 //   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation in Gram
 //                                                         sums; slack: what the sum's own rounding can add to a sample's share
-//   w = C' / N (1 - 8 u_S),  C' = C - sqrt(n) d           u_S: unit roundoff of the scalar; d: its smallest subnormal number,
-//                                                         which the product w g_i can be rounded up by
-// Rounding w g_i errs by at most u_S |w g_i| + d / 2, and a second product in X^T diag(w) Delta by the same, so the norm of what
-// is added is at most w N (1 + u_S)² + sqrt(n) d <= C.
+//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest subnormal
+// Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
+// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of
+// what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 #pragma once
-
-#ifdef __FAST_MATH__
-#error "pergrad: -ffast-math breaks the clip bound and the search for non-finite gradients; compile without it"
-#endif
 
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <pergrad/detail/no_fast_math.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -26,12 +23,20 @@ struct norm_bound {
   double squared = 0;
   double error = 0;
   double slack = 0;
+  double spread = 0;
 };
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not finite.
 [[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
   const double unit = std::numeric_limits<double>::epsilon();
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
+}
+
+/// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is known while
+/// it could never be written down, by others it overflows, and all must leave it out alike.
+template <class Scalar>
+[[nodiscard]] inline bool is_finite_norm(double norm) noexcept {
+  return norm <= static_cast<double>(std::numeric_limits<Scalar>::max());
 }
 
 /// `value` as a Scalar, rounded towards zero. Precondition: value >= 0.
@@ -45,10 +50,10 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
-  if (!std::isfinite(norm)) return 0;
+  if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
   const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
   if (norm <= room * (1 - 4 * unit)) return 1;
   return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
 }
@@ -57,10 +62,10 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound, double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
-  if (!std::isfinite(norm)) return 0;
+  if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
   const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - 2 * std::sqrt(static_cast<double>(count)) * subnormal;
+  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
   return room > 0 ? rounded_down<Scalar>(room / (norm + stability) * (1 - 8 * unit)) : Scalar{0};
 }
 

@@ -16,9 +16,7 @@
 #include <arm_neon.h>
 #endif
 
-#if defined(__FAST_MATH__)
-#error "pergrad: do not compile with -ffast-math or -Ofast: privacy depends on exact floating-point arithmetic"
-#endif
+#include <pergrad/detail/no_fast_math.hpp>
 
 namespace pergrad::inline v0_1::detail {
 

@@ -5,6 +5,7 @@
 // written: who has them can subtract the noise.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -67,7 +68,12 @@ void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   std::ifstream file{path, std::ios::binary};
   if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
-  const std::vector<char> bytes{std::istreambuf_iterator<char>{file}, std::istreambuf_iterator<char>{}};
+  const std::span<scalar> values = network.parameters();
+  constexpr std::size_t longest_header = 10 + 0xFFFF;
+  std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
+  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (file.bad()) throw std::runtime_error("pergrad: " + path + ": cannot be read");
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
     throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
   }
@@ -81,10 +87,10 @@ void load_parameters(Network& network, const std::string& path) {
     throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent + ", found " +
                              dictionary.substr(0, dictionary.find_last_of('}') + 1));
   }
-  const std::span<scalar> values = network.parameters();
-  if (bytes.size() - std::min(bytes.size(), start) != values.size_bytes()) {
+  const std::size_t found = bytes.size() - std::min(bytes.size(), start);
+  if (found != values.size_bytes()) {
     throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) + " bytes of values at byte " +
-                             std::to_string(start) + ", found " + std::to_string(bytes.size() - std::min(bytes.size(), start)));
+                             std::to_string(start) + ", found " + (found > values.size_bytes() ? "more" : std::to_string(found)));
   }
   std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
 }

@@ -8,15 +8,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <pergrad/batch.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/clip.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -81,18 +84,21 @@ class dp_sgd {
       losses_.resize(options.max_batch.count);
       norms_.resize(options.max_batch.count);
     }
+    const double deviation = options.noise->value() * sensitivity();
+    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+    }
     accountant_.prepare(event_);
   }
 
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
-  /// One logical step on the whole data set. Throws budget_exhausted, with nothing changed, if it would exceed the budget;
-  /// std::invalid_argument for records that do not fit the network.
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget, std::invalid_argument for
+  /// records that do not fit the network or the loss (all are looked at, drawn or not: which ones are drawn is private); nothing
+  /// is changed then.
   void step(const dataset<scalar, target>& records) {
-    if (records.size() > std::numeric_limits<std::uint32_t>::max()) {
-      throw std::invalid_argument("pergrad: dp_sgd: more than 2^32 - 1 records");
-    }
+    require_fit(records);
     accountant_.spend(event_);
     metrics_ = {};
     total_.clear(sensitivity());
@@ -103,7 +109,10 @@ class dp_sgd {
       if (records_.size() == options_.max_batch.count) add_chunk(records);
     });
     add_chunk(records);
-    if (metrics_.batch_size > 0) metrics_.mean_loss /= static_cast<double>(metrics_.batch_size);
+    if (options_.private_metrics) {
+      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+    }
     evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
     std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
   }
@@ -131,6 +140,24 @@ class dp_sgd {
     require(options.learning_rate.has_value(), "learning_rate");
     if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
     return options;
+  }
+  static void require_fit(const dataset<scalar, target>& records) {
+    constexpr std::size_t width = Network::input_shape.size();
+    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+    const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+    if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
+    if (records.input_shape().size() != width) {
+      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " + std::to_string(width));
+    }
+    if (records.targets().size() != records.size() * target_count) {
+      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) + " records, the loss takes " +
+             std::to_string(target_count) + " a record");
+    }
+    for (std::size_t record = 0; record < records.size(); ++record) {
+      if (!Loss::valid(Network::output_shape, records.targets(record))) {
+        refuse("record " + std::to_string(record) + " has a target that the loss does not take");
+      }
+    }
   }
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -178,7 +205,7 @@ class dp_sgd {
       const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
       ++metrics_.batch_size;
       metrics_.mean_loss += chunk_losses[i];
-      if (!std::isfinite(chunk_norms[i])) {
+      if (!is_finite_norm<scalar>(chunk_norms[i])) {
         ++metrics_.non_finite;
         continue;
       }

@@ -1,0 +1,17 @@
+// expect-error: cannot_be_clipped<.*function::clip_per_layer, .*plain_sum<
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  evaluate_into(exec, update, sum(clip_per_layer(g, bound)) + gaussian_noise(sigma, rng));
+#else
+  evaluate_into(exec, update, sum(clip_per_layer(sum(g), bound)) + gaussian_noise(sigma, rng));
+#endif
+}

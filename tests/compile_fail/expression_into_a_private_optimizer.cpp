@@ -1,0 +1,20 @@
+// expect-error: private_step_needs_a_noised_sum<.*noised_sum<.*os_keyed_generator
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  evaluate_into(exec, update, sum(clip(g, bound)) + gaussian_noise(sigma, rng));
+  pg::adam<net_type> optimizer{pg::learning_rate{0.1}};
+  optimizer.step(exec, net, update, pg::expected_batch_size{2});
+#else
+  pg::adam<net_type> optimizer{pg::learning_rate{0.1}};
+  optimizer.step(exec, net, sum(clip(g, bound)) + gaussian_noise(sigma, rng), pg::expected_batch_size{2});
+#endif
+}

@@ -1,0 +1,14 @@
+// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*conv2d<2.*relu.*gets<.*\{1, 8, 8, 0\}
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#ifdef COMPILE_FAIL_FIXED
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv2d<2, 3>, pg::relu, pg::flatten, pg::linear<10>>;
+#else
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv2d<2, 3, pg::relu>, pg::flatten, pg::linear<10>>;
+#endif
+
+#include "whole_program.inc"

@@ -1,0 +1,15 @@
+// expect-error: needs_features<.*at_layer<1>.*layer_type<.*linear<10>.*gets<.*\{2, 6, 6, 0\}
+// expect-error: put pergrad::flatten before it; see docs/networks.md
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#ifdef COMPILE_FAIL_FIXED
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv2d<2, 3>, pg::flatten, pg::linear<10>>;
+#else
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv2d<2, 3>, pg::linear<10>>;
+#endif
+
+#include "whole_program.inc"

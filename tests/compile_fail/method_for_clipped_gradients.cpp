@@ -1,0 +1,17 @@
+// expect-error: needs_per_sample_gradients<.*function::with_method, .*clipped_gradients<
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  pg::unprotected::evaluate_into(exec, values, sum(clip(pg::with_method<pg::norm_method::gram>(g), bound)));
+#else
+  pg::unprotected::evaluate_into(exec, values, sum(pg::with_method<pg::norm_method::gram>(clip(g, bound))));
+#endif
+}

@@ -1,0 +1,17 @@
+// expect-error: method_not_offered<.*entries<7
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  pg::unprotected::evaluate_into(exec, numbers, l2_norms(pg::with_method<pg::norm_method::gram, 3>(g)));
+#else
+  pg::unprotected::evaluate_into(exec, numbers, l2_norms(pg::with_method<pg::norm_method::gram, 7>(g)));
+#endif
+}

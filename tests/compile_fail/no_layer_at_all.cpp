@@ -1,0 +1,14 @@
+// expect-error: no_output_shape<.*at_layer<1>.*layer_type<int>.*gets<.*\{64, 0, 0, 0\}
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#ifdef COMPILE_FAIL_FIXED
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::flatten, pg::linear<10>>;
+#else
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::flatten, int, pg::linear<10>>;
+#endif
+
+#include "whole_program.inc"

@@ -1,0 +1,18 @@
+// expect-error: temporary_operand<.*static_network<float, .*linear<10>
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+#ifdef COMPILE_FAIL_FIXED
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#else
+  const auto g = pg::per_sample_gradients(net_type{exec, pg::zeros{}}, pg::cross_entropy{}, samples, tape);
+#endif
+  evaluate_into(exec, update, sum(clip(g, bound)) + gaussian_noise(sigma, rng));
+  pg::unprotected::evaluate_into(exec, numbers, l2_norms(g) / 2.0);
+}

@@ -1,0 +1,17 @@
+// expect-error: private_step_needs_a_noised_sum<.*bounded_sum<.*flat_clip
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  evaluate_into(exec, update, sum(clip(g, bound)) + gaussian_noise(sigma, rng));
+#else
+  evaluate_into(exec, accumulate(update, sum(clip(g, bound))));
+#endif
+}

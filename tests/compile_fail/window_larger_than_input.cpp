@@ -1,0 +1,14 @@
+// expect-error: kernel_larger_than_padded_input<.*at_layer<0>.*layer_type<.*avg_pool2d<.*gets<.*\{1, 8, 8, 0\}
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#ifdef COMPILE_FAIL_FIXED
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::avg_pool2d<8>, pg::flatten, pg::linear<10>>;
+#else
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::avg_pool2d<9>, pg::flatten, pg::linear<10>>;
+#endif
+
+#include "whole_program.inc"

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/layers/activations_test.cpp - relu, tanh, sigmoid, softplus and gelu keep every law, and do right by zeros, infinities and NaN
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+#include "laws.hpp"
+
+namespace {
+
+using layer_tests::keeps_the_laws;
+using layer_tests::keeps_the_laws_in_double;
+using layer_tests::respond_to;
+using pergrad::conv2d;
+using pergrad::padding;
+using pergrad::sequential;
+using pergrad::shape;
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double tiny = std::numeric_limits<double>::denorm_min();
+
+void close(double computed, long double expected) {
+  BOOST_TEST(std::fabs(static_cast<long double>(computed) - expected) <= 4e-16L * std::max(1.0L, std::fabs(expected)));
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(activation_layers)
+
+BOOST_AUTO_TEST_CASE(relu_laws) { keeps_the_laws<pergrad::relu, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(tanh_laws) { keeps_the_laws<pergrad::tanh, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(sigmoid_laws) { keeps_the_laws<pergrad::sigmoid, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(softplus_laws) { keeps_the_laws<pergrad::softplus, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(gelu_laws) { keeps_the_laws<pergrad::gelu, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(on_an_image_inside_a_halo) {
+  keeps_the_laws<sequential<pergrad::relu, conv2d<2, 3, padding<2>>, pergrad::tanh>, shape{3, 4, 5}>();
+}
+BOOST_AUTO_TEST_CASE(on_positions) { keeps_the_laws_in_double<pergrad::gelu, shape{3, 5}>(); }
+BOOST_AUTO_TEST_CASE(on_four_axes) { keeps_the_laws_in_double<pergrad::softplus, shape{2, 2, 3, 2}>(); }
+
+BOOST_AUTO_TEST_CASE(relu_values) {
+  const auto y = respond_to<pergrad::relu>({-1, -0.0, 0.0, tiny, 2, infinity, -infinity, nan});
+  const std::vector<double> values{0, 0, 0, tiny, 2, infinity, 0};
+  const std::vector<double> slopes{0, 0, 0, 1, 1, 1, 0};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    BOOST_TEST(y.output[i] == values[i]);
+    BOOST_TEST(y.input_gradient[i] == slopes[i]);
+  }
+  BOOST_TEST(std::isnan(y.output[7]));
+}
+
+BOOST_AUTO_TEST_CASE(values_and_slopes_against_long_double) {
+  const std::vector<double> x{-30, -3.5, -0.7, -1e-9, 0, 1e-9, 0.3, 2.25, 17};
+  const auto tanh = respond_to<pergrad::tanh>(x);
+  const auto sigmoid = respond_to<pergrad::sigmoid>(x);
+  const auto softplus = respond_to<pergrad::softplus>(x);
+  const auto gelu = respond_to<pergrad::gelu>(x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const long double z = x[i];
+    const long double s = 1 / (1 + std::exp(-z));
+    close(tanh.output[i], std::tanh(z));
+    close(tanh.input_gradient[i], 1 - std::tanh(z) * std::tanh(z));
+    close(sigmoid.output[i], s);
+    close(sigmoid.input_gradient[i], s * (1 - s));
+    close(softplus.output[i], std::max(z, 0.0L) + std::log1p(std::exp(-std::fabs(z))));
+    close(softplus.input_gradient[i], s);
+    const long double cdf = std::erfc(-z / std::sqrt(2.0L)) / 2;
+    close(gelu.output[i], z * cdf);
+    close(gelu.input_gradient[i], cdf + z * std::exp(-z * z / 2) / std::sqrt(2 * std::acos(-1.0L)));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(ends_of_the_range) {
+  const std::vector<double> x{infinity, -infinity, 1e300, -1e300};
+  const auto tanh = respond_to<pergrad::tanh>(x);
+  const auto sigmoid = respond_to<pergrad::sigmoid>(x);
+  const auto softplus = respond_to<pergrad::softplus>(x);
+  BOOST_TEST(tanh.output == (std::vector<double>{1, -1, 1, -1}), boost::test_tools::per_element());
+  BOOST_TEST(sigmoid.output == (std::vector<double>{1, 0, 1, 0}), boost::test_tools::per_element());
+  BOOST_TEST(softplus.output == (std::vector<double>{infinity, 0, 1e300, 0}), boost::test_tools::per_element());
+  for (const double slope : tanh.input_gradient) BOOST_TEST(slope == 0);
+}
+
+BOOST_AUTO_TEST_CASE(nan_stays_nan) {
+  for (const double y : {respond_to<pergrad::relu>({nan}).output[0], respond_to<pergrad::tanh>({nan}).output[0],
+                         respond_to<pergrad::sigmoid>({nan}).output[0], respond_to<pergrad::softplus>({nan}).output[0],
+                         respond_to<pergrad::gelu>({nan}).output[0]}) {
+    BOOST_TEST(std::isnan(y));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(signs_of_zero) {
+  BOOST_TEST(!std::signbit(respond_to<pergrad::tanh>({0.0}).output[0]));
+  BOOST_TEST(std::signbit(respond_to<pergrad::tanh>({-0.0}).output[0]));
+  BOOST_TEST(respond_to<pergrad::sigmoid>({-0.0}).output[0] == 0.5);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

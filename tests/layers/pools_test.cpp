@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/layers/pools_test.cpp - max, average and adaptive average pools keep every law; ties, NaN and padding go where PyTorch sends them
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+#include "laws.hpp"
+
+namespace {
+
+using layer_tests::keeps_the_laws;
+using layer_tests::keeps_the_laws_in_double;
+using layer_tests::respond;
+using pergrad::adaptive_avg_pool2d;
+using pergrad::avg_pool2d;
+using pergrad::extent;
+using pergrad::max_pool2d;
+using pergrad::padding;
+using pergrad::shape;
+using pergrad::stride;
+
+using numbers = std::vector<double>;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+void equal(const numbers& computed, const numbers& expected) { BOOST_TEST(computed == expected, boost::test_tools::per_element()); }
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(pool_layers)
+
+BOOST_AUTO_TEST_CASE(max_laws) { keeps_the_laws<max_pool2d<2>, shape{3, 5, 4}>(); }
+BOOST_AUTO_TEST_CASE(max_overlapping_laws) { keeps_the_laws_in_double<max_pool2d<3, stride<1, 2>, padding<1>>, shape{2, 5, 6}>(); }
+BOOST_AUTO_TEST_CASE(average_laws) { keeps_the_laws<avg_pool2d<2, stride<1>>, shape{3, 4, 5}>(); }
+BOOST_AUTO_TEST_CASE(average_padded_laws) { keeps_the_laws_in_double<avg_pool2d<extent{3, 2}, padding<1>>, shape{2, 6, 5}>(); }
+BOOST_AUTO_TEST_CASE(adaptive_laws) { keeps_the_laws<adaptive_avg_pool2d<2, 3>, shape{3, 5, 7}>(); }
+BOOST_AUTO_TEST_CASE(adaptive_larger_than_its_input_laws) { keeps_the_laws_in_double<adaptive_avg_pool2d<4>, shape{2, 3, 2}>(); }
+
+BOOST_AUTO_TEST_CASE(a_tie_goes_to_the_first) {
+  const auto y = respond<max_pool2d<2>, shape{1, 2, 4}>({1, 1, 0, 2, 1, 1, 2, 2}, {10, 20});
+  equal(y.output, {1, 2});
+  equal(y.input_gradient, {10, 0, 0, 20, 0, 0, 0, 0});
+}
+BOOST_AUTO_TEST_CASE(zeros_of_either_sign_tie) {
+  const auto y = respond<max_pool2d<extent{1, 2}>, shape{1, 1, 4}>({-0.0, 0.0, 0.0, -0.0}, {1, 1});
+  equal(y.input_gradient, {1, 0, 1, 0});
+}
+BOOST_AUTO_TEST_CASE(a_nan_wins_and_stays) {
+  for (const numbers& x : {numbers{nan, 3, 1, 2}, numbers{3, 1, nan, 2}, numbers{3, 1, 2, nan}}) {
+    BOOST_TEST(std::isnan(respond<max_pool2d<2>, shape{1, 2, 2}>(x, {1}).output[0]));
+  }
+}
+BOOST_AUTO_TEST_CASE(padding_never_wins_a_maximum) {
+  const auto y = respond<max_pool2d<2, stride<2>, padding<1>>, shape{1, 2, 2}>({-1, -2, -3, -4}, {1, 2, 3, 4});
+  equal(y.output, {-1, -2, -3, -4});
+  equal(y.input_gradient, {1, 2, 3, 4});
+}
+BOOST_AUTO_TEST_CASE(infinities_are_values) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const auto y = respond<max_pool2d<extent{1, 2}>, shape{1, 1, 4}>({-infinity, -infinity, infinity, 1}, {1, 2});
+  equal(y.output, {-infinity, infinity});
+  equal(y.input_gradient, {1, 0, 2, 0});
+}
+BOOST_AUTO_TEST_CASE(averages_count_their_padding) {
+  const auto y = respond<avg_pool2d<2, stride<2>, padding<1>>, shape{1, 2, 2}>({4, 8, 12, 16}, {4, 8, 12, 16});
+  equal(y.output, {1, 2, 3, 4});
+  equal(y.input_gradient, {1, 2, 3, 4});
+}
+BOOST_AUTO_TEST_CASE(adaptive_windows_overlap) {
+  const auto y = respond<adaptive_avg_pool2d<1, 2>, shape{1, 1, 3}>({2, 4, 6}, {2, 4});
+  equal(y.output, {3, 5});
+  equal(y.input_gradient, {1, 3, 2});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/testing/layer_laws_test.cpp - right custom layers keep the laws, and every wrong one is caught by the law it breaks
+#include <boost/test/unit_test.hpp>
+
+#include <string>
+
+#include <pergrad/pergrad.hpp>
+#include <pergrad/testing/layer_laws.hpp>
+
+#include "custom_layers.hpp"
+
+namespace {
+
+using pergrad::shape;
+using pergrad::testing::law;
+using pergrad::testing::laws_report;
+
+void expect_no_violation(const laws_report& report) {
+  BOOST_TEST_MESSAGE(report.text());
+  BOOST_TEST(report.comparisons() > 10'000U);
+  for (const auto& broken : report) BOOST_ERROR(broken.text());
+}
+template <class Layer>
+laws_report examine_wrong_layer() {
+  const laws_report report = pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, shape{3, 4}>>();
+  BOOST_TEST_MESSAGE(report.text());
+  BOOST_TEST(!report.empty());
+  return report;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(layer_laws)
+
+BOOST_AUTO_TEST_CASE(outer_sum_of_saved_strided_values) {
+  expect_no_violation(pergrad::testing::check_layer<custom::squared_channels<3>, shape{2, 3, 4}>());
+}
+BOOST_AUTO_TEST_CASE(elementwise_sums_over_positions) {
+  expect_no_violation(pergrad::testing::check_layer<custom::gain_and_shift, shape{3, 4}>());
+}
+BOOST_AUTO_TEST_CASE(both_kinds_of_factor) {
+  expect_no_violation(pergrad::testing::check_layer<custom::gain_and_neuron, shape{6}>());
+}
+BOOST_AUTO_TEST_CASE(another_seed_and_another_loss) {
+  using network = pergrad::network<shape{6}, custom::gain_and_neuron, pergrad::tanh, pergrad::linear<2>>;
+  const pergrad::testing::law_options options{.seed = 77, .samples = 18, .differences = 10};
+  expect_no_violation(pergrad::testing::check_network<network::rebind<double>, pergrad::mean_squared_error>(options));
+}
+
+BOOST_AUTO_TEST_CASE(a_wrong_input_gradient_is_found) {
+  const laws_report report = examine_wrong_layer<custom::backward_too_large>();
+  BOOST_TEST(report.broke(law::finite_differences));
+  BOOST_TEST(report.size() == 1U);
+}
+BOOST_AUTO_TEST_CASE(a_factor_of_the_wrong_values_is_found) {
+  const laws_report report = examine_wrong_layer<custom::factor_reads_the_output>();
+  BOOST_TEST(report.broke(law::finite_differences));
+  BOOST_TEST(report.size() == 1U);
+}
+BOOST_AUTO_TEST_CASE(a_factor_with_too_few_positions_is_found) {
+  BOOST_TEST(examine_wrong_layer<custom::factor_forgets_a_position>().broke(law::finite_differences));
+}
+BOOST_AUTO_TEST_CASE(mixing_samples_is_found) {
+  const laws_report report = examine_wrong_layer<custom::mixes_neighbours>();
+  BOOST_TEST(report.broke(law::isolation));
+  BOOST_TEST(report.broke(law::permutation));
+  BOOST_TEST(report.broke(law::thread_count));
+}
+BOOST_AUTO_TEST_CASE(state_between_evaluations_is_found) {
+  const laws_report report = examine_wrong_layer<custom::counts_its_calls>();
+  BOOST_TEST(report.broke(law::repetition));
+  BOOST_TEST(report.broke(law::isolation));
+}
+BOOST_AUTO_TEST_CASE(an_unwritten_element_is_found) {
+  BOOST_TEST(examine_wrong_layer<custom::forgets_an_element>().broke(law::finite_differences));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/train/classifier_test.cpp - accuracy and mean loss against counting by hand.
+#include "fixture.hpp"
+
+namespace {
+
+using namespace fixture;
+
+/// Logits by PyTorch's formulas, in double.
+std::vector<double> logits_of(const classifier& net, const float* x) {
+  const auto w = net.parameters();
+  std::vector<double> hidden(9), logits(3);
+  for (std::size_t j = 0; j < 9; ++j) {
+    double sum = static_cast<double>(w[54 + j]);
+    for (std::size_t i = 0; i < 6; ++i) sum += static_cast<double>(w[j * 6 + i]) * static_cast<double>(x[i]);
+    hidden[j] = std::tanh(sum);
+  }
+  for (std::size_t k = 0; k < 3; ++k) {
+    logits[k] = static_cast<double>(w[63 + 27 + k]);
+    for (std::size_t j = 0; j < 9; ++j) logits[k] += static_cast<double>(w[63 + k * 9 + j]) * hidden[j];
+  }
+  return logits;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(train_classifier)
+
+BOOST_AUTO_TEST_CASE(counts_and_averages) {
+  const pg::host exec{pg::threads{2}};
+  const classifier net{exec, pg::kaiming_uniform{3}};
+  for (const std::size_t count : {1U, 700U, 1024U, 1025U, 3000U}) {  // chunks of 1024 inside
+    const clouds data{count};
+    std::size_t right = 0;
+    double loss = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto logits = logits_of(net, data.inputs.data() + i * 6);
+      std::size_t largest = 0;
+      double sum = 0;
+      for (std::size_t k = 0; k < 3; ++k) {
+        if (logits[k] > logits[largest]) largest = k;
+        sum += std::exp(logits[k]);
+      }
+      right += largest == static_cast<std::size_t>(data.classes[i]) ? 1U : 0U;
+      loss += std::log(sum) - logits[static_cast<std::size_t>(data.classes[i])];
+    }
+    const pg::classifier_result result = pg::evaluate_classifier(exec, net, data.records());
+    BOOST_TEST(result.accuracy == static_cast<double>(right) / static_cast<double>(count));
+    BOOST_TEST(std::fabs(result.mean_loss - loss / static_cast<double>(count)) < 1e-6);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(threads_change_nothing) {
+  const clouds data{2500};
+  const pg::host one{pg::threads{1}};
+  const classifier net{one, pg::kaiming_uniform{3}};
+  const auto wanted = pg::evaluate_classifier(one, net, data.records());
+  for (std::size_t threads = 2; threads <= 4; ++threads) {
+    const auto found = pg::evaluate_classifier(pg::host{pg::threads{threads}}, net, data.records());
+    BOOST_TEST(found.accuracy == wanted.accuracy);
+    BOOST_TEST(found.mean_loss == wanted.mean_loss);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_records_and_wrong_records) {
+  const pg::host exec{pg::threads{1}};
+  const classifier net{exec, pg::kaiming_uniform{3}};
+  const auto nothing = pg::evaluate_classifier(exec, net, clouds{0}.records());
+  BOOST_TEST(nothing.accuracy == 0.0);
+  BOOST_TEST(nothing.mean_loss == 0.0);
+  clouds data{50};
+  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, {data.inputs, std::span{data.classes}.first(25), pg::shape{12}})),
+                    std::invalid_argument);
+  data.classes[49] = 3;
+  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, data.records())), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

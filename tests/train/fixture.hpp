@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/train/fixture.hpp - a small classification problem to train on.
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <pergrad/pergrad.hpp>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace fixture {
+
+namespace pg = pergrad;
+
+using classifier = pg::network<pg::shape{6}, pg::linear<9>, pg::tanh, pg::linear<3>>;
+
+/// Three clouds of points.
+struct clouds {
+  std::vector<float> inputs;
+  std::vector<std::int32_t> classes;
+
+  explicit clouds(std::size_t count, std::uint32_t seed = 31) : inputs(count * 6), classes(count) {
+    std::mt19937 random{seed};
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < count; ++i) {
+      classes[i] = static_cast<std::int32_t>(random() % 3);
+      for (std::size_t k = 0; k < 6; ++k) inputs[i * 6 + k] = 0.6F * normal(random) + (static_cast<std::size_t>(classes[i]) == k / 2 ? 1.0F : 0.0F);
+    }
+  }
+  [[nodiscard]] std::size_t size() const { return classes.size(); }
+  [[nodiscard]] pg::dataset<float, std::int32_t> records() const { return {inputs, classes, pg::shape{6}}; }
+};
+
+[[nodiscard]] inline pg::dp_sgd_options usual_options() {
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{0.5};
+  options.noise = pg::noise_multiplier{1.1};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.2}};
+  options.divisor = pg::expected_batch_size{60};
+  options.learning_rate = pg::learning_rate{0.25};
+  options.max_batch = pg::max_batch{16};
+  return options;
+}
+
+[[nodiscard]] inline std::vector<float> parameters_of(const classifier& net) { return {net.parameters().begin(), net.parameters().end()}; }
+
+}  // namespace fixture
