@@ -32,7 +32,8 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
 struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
-struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate;
+struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct gaussian_noise; struct step;
 // clang-format on
 }  // namespace function
 
@@ -132,6 +133,18 @@ template <class Function, class... Given> struct needs_per_sample_gradients {
 };
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
+};
+template <class Function, class Needed, class Given> struct operand_does_not_fit {
+  static_assert(never<Function>, "this function takes numbers of the network's own type, one after the other: a std::vector or std::span of float, or of double for a network of doubles; see docs/expressions.md");
+};
+template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
+  static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
+};
+template <class Function, class Needed, class Given> struct plain_number {
+  static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
+};
+template <class Function, class First> struct needs_an_executor {
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
 };
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");

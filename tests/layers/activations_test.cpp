@@ -20,7 +20,7 @@ using pergrad::padding;
 using pergrad::sequential;
 using pergrad::shape;
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double tiny = std::numeric_limits<double>::denorm_min();
 
@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(on_positions) { keeps_the_laws_in_double<pergrad::gelu, sha
 BOOST_AUTO_TEST_CASE(on_four_axes) { keeps_the_laws_in_double<pergrad::softplus, shape{2, 2, 3, 2}>(); }
 
 BOOST_AUTO_TEST_CASE(relu_values) {
-  const auto y = respond_to<pergrad::relu>({-1, -0.0, 0.0, tiny, 2, infinity, -infinity, nan});
+  const auto y = respond_to<pergrad::relu>({-1, -0.0, 0.0, tiny, 2, infinity, -infinity, not_a_number});
   const std::vector<double> values{0, 0, 0, tiny, 2, infinity, 0};
   const std::vector<double> slopes{0, 0, 0, 1, 1, 1, 0};
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -87,9 +87,9 @@ BOOST_AUTO_TEST_CASE(ends_of_the_range) {
 }
 
 BOOST_AUTO_TEST_CASE(nan_stays_nan) {
-  for (const double y : {respond_to<pergrad::relu>({nan}).output[0], respond_to<pergrad::tanh>({nan}).output[0],
-                         respond_to<pergrad::sigmoid>({nan}).output[0], respond_to<pergrad::softplus>({nan}).output[0],
-                         respond_to<pergrad::gelu>({nan}).output[0]}) {
+  for (const double y : {respond_to<pergrad::relu>({not_a_number}).output[0], respond_to<pergrad::tanh>({not_a_number}).output[0],
+                         respond_to<pergrad::sigmoid>({not_a_number}).output[0], respond_to<pergrad::softplus>({not_a_number}).output[0],
+                         respond_to<pergrad::gelu>({not_a_number}).output[0]}) {
     BOOST_TEST(std::isnan(y));
   }
 }

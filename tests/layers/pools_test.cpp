@@ -24,7 +24,7 @@ using pergrad::shape;
 using pergrad::stride;
 
 using numbers = std::vector<double>;
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 void equal(const numbers& computed, const numbers& expected) { BOOST_TEST(computed == expected, boost::test_tools::per_element()); }
 
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(zeros_of_either_sign_tie) {
   equal(y.input_gradient, {1, 0, 1, 0});
 }
 BOOST_AUTO_TEST_CASE(a_nan_wins_and_stays) {
-  for (const numbers& x : {numbers{nan, 3, 1, 2}, numbers{3, 1, nan, 2}, numbers{3, 1, 2, nan}}) {
+  for (const numbers& x : {numbers{not_a_number, 3, 1, 2}, numbers{3, 1, not_a_number, 2}, numbers{3, 1, 2, not_a_number}}) {
     BOOST_TEST(std::isnan(respond<max_pool2d<2>, shape{1, 2, 2}>(x, {1}).output[0]));
   }
 }

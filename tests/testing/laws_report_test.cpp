@@ -16,7 +16,7 @@ using pergrad::testing::law;
 using pergrad::testing::laws_report;
 using numbers = std::vector<double>;
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 std::span<const double> view(const numbers& values) { return values; }
 
@@ -26,7 +26,7 @@ BOOST_AUTO_TEST_SUITE(laws_reports)
 
 BOOST_AUTO_TEST_CASE(nothing_found) {
   laws_report report{5};
-  const numbers values{1, nan, -0.0};
+  const numbers values{1, not_a_number, -0.0};
   report.same_bits(law::isolation, "x", view(values), view(values));
   report.near(law::norms, "x", 0, 1, 1 + 1e-13, 1e-12);
   report.at_most(law::clip_bound, "x", 0, 1, 1.0L);
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(sizes_differ) {
 }
 BOOST_AUTO_TEST_CASE(nan_is_never_near) {
   laws_report report{5};
-  report.near(law::norms, "x", 0, 1, nan, 1e300);
+  report.near(law::norms, "x", 0, 1, not_a_number, 1e300);
   report.at_most(law::clip_bound, "x", 0, 1, std::numeric_limits<long double>::quiet_NaN());
   BOOST_TEST(report.broke(law::norms));
   BOOST_TEST(report.broke(law::clip_bound));

@@ -133,11 +133,6 @@ void evaluate_together(const host& executor, First& first, Rest&... rest) {
   (rest.finish(executor), ...);
 }
 
-template <class Expression>
-inline constexpr bool is_noised = false;
-template <class Sum, class Generator>
-inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
-
 template <class Destination, class Expression>
 [[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
   using value_type = typename value_type_of<Expression>::type;
@@ -168,6 +163,12 @@ struct is_assignment : std::false_type {};
 template <class Expression, bool Enclosed>
 struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
 
+template <class Destination, class Value>
+concept is_destination =
+    is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
+    std::is_constructible_v<std::span<Value>, Destination&> ||
+    requires(Destination& destination) { requires std::is_convertible_v<decltype(destination.values()), std::span<Value>>; };
+
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
@@ -179,6 +180,8 @@ template <class Function, class Destination, class Expression>
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
+  } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
+    return std::type_identity<error::destination_does_not_fit<Destination, std::span<typename value_type_of<Expression>::type>, Expression>>{};
   } else {
     return std::type_identity<char>{};
   }
@@ -269,6 +272,12 @@ void evaluate_into(const host& /*executor*/, const First&, const Second&, const 
   }
 }
 
+template <class First, class... Rest>
+requires(!std::is_convertible_v<const First&, const host&> && sizeof...(Rest) > 0)
+void evaluate_into(const First& /*destination*/, const Rest&...) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
+}
+
 /// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
 namespace unprotected {
 
@@ -286,6 +295,11 @@ void evaluate_into(const host& executor, Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluate_together(executor, assignments...);
   }
+}
+template <class First, class... Rest>
+requires(!std::is_convertible_v<const First&, const host&> && sizeof...(Rest) > 0)
+void evaluate_into(const First& /*destination*/, const Rest&...) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
 template <class Expression>

@@ -27,6 +27,9 @@ struct is_clipped : std::false_type {};
 template <class Leaf, class Rule>
 struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
 
+template <class Leaf, class Numbers>
+concept numbers_for = is_leaf<Leaf>::value && std::is_convertible_v<const Numbers&, std::span<const typename Leaf::scalar>>;
+
 /// Operands of which one is an expression, but for which there is no arithmetic.
 template <class Left, class Right>
 concept unpaired = (expression<Left> || expression<Right>)&&!scalar_pairing<Left, Right>;
@@ -35,6 +38,10 @@ template <class Type>
 inline constexpr bool is_noise = false;
 template <class Generator>
 inline constexpr bool is_noise<gaussian_noise_of<Generator>> = true;
+template <class Expression>
+inline constexpr bool is_noised = false;
+template <class Sum, class Generator>
+inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
 
 /// Arithmetic that is offered for neither operand.
 template <class Left, class Right>
@@ -81,6 +88,14 @@ template <detail::expression_but_no_leaf Given, class... Rest>
   }
   return {};
 }
+template <class Network, class Loss, class Direction>
+requires(!detail::numbers_for<per_sample_gradient_leaf<Network, Loss>, Direction>)
+[[nodiscard]] error::explained dot(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/, const Direction& /*direction*/) {
+  if constexpr (!detail::is_explained<Direction>) {
+    static_cast<void>(error::operand_does_not_fit<error::function::dot, std::span<const typename Network::scalar>, Direction>{});
+  }
+  return {};
+}
 
 template <detail::expression Given, class... Bound>
 requires(!detail::is_leaf<Given>::value || !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1)))
@@ -122,10 +137,14 @@ template <detail::expression_but_no_leaf Given>
   return {};
 }
 template <detail::expression Given, class Weights>
-requires(!detail::is_leaf<Given>::value || (detail::expression<Weights> && !per_sample_scalar<Weights>))
+requires(!detail::is_leaf<Given>::value || (!per_sample_scalar<Weights> && !detail::numbers_for<Given, Weights>))
 [[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
   if constexpr (!detail::any_explained<Given, Weights>) {
-    static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
+    if constexpr (detail::is_leaf<Given>::value && !detail::expression<Weights>) {
+      static_cast<void>(error::operand_does_not_fit<error::function::weighted_sum, std::span<const typename Given::scalar>, Weights>{});
+    } else {
+      static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
+    }
   }
   return {};
 }
@@ -196,7 +215,9 @@ requires detail::meaningless_pair<Left, Right>
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator/(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) {
+  if constexpr (detail::is_noised<Left> && std::is_arithmetic_v<Right>) {
+    static_cast<void>(error::plain_number<error::function::divided_by, expected_batch_size, Right>{});
+  } else if constexpr (!detail::any_explained<Left, Right>) {
     static_cast<void>(error::has_no_meaning<error::function::divided_by, Left, Right>{});
   }
   return {};

@@ -20,6 +20,8 @@
 #include <pergrad/privacy/types.hpp>
 #include <span>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -124,6 +126,13 @@ template <random_generator Generator>
 template <random_generator Generator>
 [[nodiscard]] error::explained gaussian_noise(noise_multiplier /*multiplier*/, const Generator&& /*generator*/) {
   static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
+
+template <class Number, class Generator>
+requires std::is_arithmetic_v<Number>
+[[nodiscard]] error::explained gaussian_noise(Number /*multiplier*/, Generator&& /*generator*/) {
+  static_cast<void>(error::plain_number<error::function::gaussian_noise, noise_multiplier, Number>{});
   return {};
 }
 

@@ -52,7 +52,7 @@ enum class strategy_kind {
   naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
   multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
   crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
-  ghost          ///< norms in a first backward, reweighted loss in a second (Lee & Kifer 2020; Li et al. 2021)
+  ghost          ///< norms in a first backward, the weighted sum in a second (Lee & Kifer 2020; Li et al. 2021)
 };
 
 /// Where samples come from and what their loss is.

@@ -69,12 +69,12 @@ struct worker {
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
       for (index b = 0; b < samples; ++b) {
-        forward_backward(pass, first, b, b + 1, nullptr);
+        forward_backward(pass, first, b, b + 1);
         collect_all(b, b + 1);
       }
     } else {
       pass.forward(0, samples);
-      evaluate_loss(pass, first, 0, samples, nullptr);
+      evaluate_loss(pass, first, 0, samples);
       if (!request.backward) {
         observe(pass, first, samples);
         return;
@@ -95,9 +95,9 @@ struct worker {
     form_sums(pass, first, samples, sums);
   }
 
-  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
     pass.forward(begin, end);
-    evaluate_loss(pass, first, begin, end, weights);
+    evaluate_loss(pass, first, begin, end);
     pass.backward(begin, end, [](std::size_t) {});
   }
   void collect_all(index begin, index end) {
@@ -105,14 +105,11 @@ struct worker {
     for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
   }
 
-  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = pass.output(b);
       const std::span<scalar> dy = pass.output_gradient(b);
       losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
-      if (weights != nullptr) {
-        for (scalar& value : dy) value = weights[b] == 0 ? scalar{0} : weights[b] * value;
-      }
       pass.scatter_output_gradient(b);
     }
   }
@@ -264,24 +261,24 @@ struct worker {
   }
 
   void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
-    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Reweighted sums last: each runs the
-    // passes anew, so that the first pass's factors are gone.
+    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each runs the
+    // passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
-        if (turn != (sum.unit ? 0 : is_reweighted(sum) ? 2 : 1)) continue;
+        if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
       }
     }
   }
   /// Ghost clipping forms a sum with one weight a sample by a second pass.
-  [[nodiscard]] bool is_reweighted(const sum_request<scalar>& sum) const noexcept {
+  [[nodiscard]] bool needs_a_second_pass(const sum_request<scalar>& sum) const noexcept {
     return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
   }
 
   void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-    if (is_reweighted(request_sum)) {
-      reweighted_sum(pass, request_sum, first, samples, sum);
+    if (needs_a_second_pass(request_sum)) {
+      second_pass_sum(pass, request_sum, first, samples, sum);
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
@@ -332,19 +329,46 @@ struct worker {
     }
   }
 
-  /// Ghost clipping's second pass: the loss of sample b is weighted by w_b, and the ordinary gradient is the clipped sum.
-  void reweighted_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-    std::array<scalar, 16> weights{};
+  /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses as in the
+  /// papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only hold about.
+  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+    weight_table weights{};
     for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
     pass.forward(0, samples);
-    evaluate_loss(pass, first, 0, samples, weights.data());
+    evaluate_loss(pass, first, 0, samples);
     pass.backward(0, samples, [&](std::size_t node) {
       for (index b = 0; b < samples; ++b) {
         if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
         if (!finite(pass, first, b)) pass.erase(node, b);
       }
-      add_unit_sum(node, samples, sum);
+      add_weighted_sum(node, samples, weights, sum);
     });
+  }
+  void add_weighted_sum(std::size_t node, index samples, const weight_table& weights, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
+      for (index b = 0; b < samples; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;
+        instantiate_one(b);
+        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
+      }
+    };
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      const leaf_kernel<scalar> kernel{leaf, workspace};
+      if (leaf.delta_stride == 1) {
+        kernel.add_weighted_sum(samples, weights.data(), sum + leaf.native, scaled);
+      } else {
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b, scratch); });
+      }
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
+    }
   }
 };
 

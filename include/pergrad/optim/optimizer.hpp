@@ -36,6 +36,11 @@ class optimizer_steps {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
+  template <class Gradient, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
 
  protected:
   optimizer_steps() = default;

@@ -317,7 +317,7 @@ class examination {
   /// Inputs of many magnitudes, sample by sample and within one sample; then the parameters' magnitude changes, too.
   void clip_bound() {
     constexpr double exponents[] = {0, -1, -10, -20, 10, 30, -60, 60};
-    const double reach = std::is_same_v<scalar, double> ? 5 : 2;  // x 1e..: denormal and almost infinite numbers of the type
+    const double reach = std::is_same_v<scalar, double> ? 12 : 2;  // from 1e-240 to 1e180, or from 1e-40 to 1e30
     samples mixed = data_;
     for (std::size_t b = 0; b < mixed.size(); ++b) {
       const std::span<scalar> input = mixed.input(b);
@@ -331,9 +331,9 @@ class examination {
       for (std::size_t i = 0; i < width; ++i) {
         network_.parameters()[i] = static_cast<scalar>(static_cast<double>(parameters[i]) * factor);
       }
-      for (const double bound : {bound_, 1e-3, 1e4, 1e-30, 1e-44}) {
-        if (bound >= 1e-30) bounded_by(mixed, bound, " parameters x " + std::to_string(factor));
-      }
+      const std::string circumstances = ", parameters shifted by " + std::to_string(std::ilogb(factor)) + " binary digits";
+      for (const double bound : {bound_, 1e-3, 1e4, 1e-30}) bounded_by(mixed, bound, circumstances);
+      bounded_by_themselves(mixed, circumstances);
     }
     std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());
   }
@@ -343,10 +343,26 @@ class examination {
       const auto rows = alone_.clipped_rows(network_, mixed, bound, how);
       for (std::size_t b = 0; b < mixed.size(); ++b) {
         report_.at_most(law::clip_bound, where + ", norm of clip(g)", b, bound, norm(row(rows, b, width)));
-        const auto single = alone_.clipped_sum(network_, mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
-        report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound, norm(single));
+        single_bounded_by(mixed, b, bound, how, where);
       }
     }
+  }
+  /// Clip norms just below each sample's own norm: its smallest and its largest parts matter at once.
+  void bounded_by_themselves(const samples& mixed, const std::string& circumstances) {
+    const auto norms = alone_.look(network_, mixed, 1).squared_norms;
+    for (std::size_t b = 0; b < mixed.size(); ++b) {
+      for (const double part : {0.999, 0.8, 0.3}) {
+        const double bound = part * std::sqrt(norms[b]);
+        if (!(bound >= 1e-30 && bound <= 1e300)) continue;
+        for (const configuration& how : configurations) {
+          single_bounded_by(mixed, b, bound, how, say(how.name + circumstances + ", clip norm a part of its own"));
+        }
+      }
+    }
+  }
+  void single_bounded_by(const samples& mixed, std::size_t b, double bound, const configuration& how, const std::string& where) {
+    const auto single = alone_.clipped_sum(network_, mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
+    report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound, norm(single));
   }
 
   law_options options_;

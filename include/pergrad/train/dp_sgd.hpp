@@ -236,11 +236,14 @@ template <class Network, class Loss, random_generator Generator>
 requires detail::cannot_be_trained<Network, Loss>
 class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
  public:
   static constexpr bool is_private = Generator::is_private;
-  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) noexcept {}
-  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  template <class Any>
+  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
+  template <class Any>
+  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
   step_metrics metrics_;
 };
 
@@ -248,6 +251,11 @@ template <class Network, class Loss>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
 template <class Network, class Loss, random_generator Generator>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+
+/// The trainer refers to the network: a temporary one is an error that says so.
+template <class Network, class Loss>
+dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss, os_keyed_generator>;
 
 namespace unprotected {
 

@@ -1,0 +1,17 @@
+// expect-error: operand_does_not_fit<.*function::dot, .*span<const float.*vector<double
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  pg::unprotected::evaluate_into(exec, numbers, dot(g, values) + 1.0);
+#else
+  pg::unprotected::evaluate_into(exec, numbers, dot(g, numbers) + 1.0);
+#endif
+}

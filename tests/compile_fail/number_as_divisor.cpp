@@ -1,0 +1,17 @@
+// expect-error: plain_number<.*function::divided_by, .*expected_batch_size, int>
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  evaluate_into(exec, update, (sum(clip(g, bound)) + gaussian_noise(sigma, rng)) / pg::expected_batch_size{64});
+#else
+  evaluate_into(exec, update, (sum(clip(g, bound)) + gaussian_noise(sigma, rng)) / 64);
+#endif
+}

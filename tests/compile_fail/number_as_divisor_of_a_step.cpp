@@ -1,0 +1,19 @@
+// expect-error: plain_number<.*function::step, .*expected_batch_size, int>
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  pg::sgd<net_type> optimizer{pg::learning_rate{0.1}};
+  optimizer.step(exec, net, update, pg::expected_batch_size{2});
+#else
+  pg::sgd<net_type> optimizer{pg::learning_rate{0.1}};
+  optimizer.step(exec, net, update, 2);
+#endif
+}

@@ -1,0 +1,19 @@
+// expect-error: total_needs_a_clipped_sum<.*noised_sum<.*flat_clip
+// SPDX-License-Identifier: Apache-2.0
+#include <pergrad/pergrad.hpp>
+#include <vector>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+#ifdef COMPILE_FAIL_FIXED
+  pg::bounded_total<net_type> total{exec};
+  evaluate_into(exec, accumulate(total, sum(clip(g, bound))));
+#else
+  pg::bounded_total<net_type> total{exec};
+  evaluate_into(exec, accumulate(total, sum(clip(g, bound)) + gaussian_noise(sigma, rng)));
+#endif
+}
