@@ -10,9 +10,11 @@ namespace pg = pergrad;
 int main() {
   const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
 #ifdef COMPILE_FAIL_FIXED
+  evaluate_into(exec, update, sum(clip(g, bound)) + gaussian_noise(sigma, rng));
   pg::sgd<net_type> optimizer{pg::learning_rate{0.1}};
   optimizer.step(exec, net, update, pg::expected_batch_size{2});
 #else
+  evaluate_into(exec, update, sum(clip(g, bound)) + gaussian_noise(sigma, rng));
   pg::sgd<net_type> optimizer{pg::learning_rate{0.1}};
   optimizer.step(exec, net, update, 2);
 #endif

@@ -8,6 +8,7 @@ namespace pg = pergrad;
 #include "small_program.inc"
 
 const pg::dp_sgd_options options;
+const pg::dataset<float, std::int32_t> records{pixels, labels, net_type::input_shape};
 
 int main() {
 #ifdef COMPILE_FAIL_FIXED
@@ -15,5 +16,5 @@ int main() {
 #else
   pg::dp_sgd trainer{exec, net_type{exec, pg::zeros{}}, pg::cross_entropy{}, options};
 #endif
-  while (trainer.within_budget()) trainer.step({pixels, labels, net_type::input_shape});
+  while (trainer.within_budget()) trainer.step(records);
 }

@@ -149,10 +149,12 @@ BOOST_AUTO_TEST_CASE(callers_on_several_threads_take_turns) {
     callers.emplace_back([&, caller] {
       for (int job = 0; job < 200; ++job) {
         std::atomic<std::size_t> sum{0};
-        std::atomic<bool> entered{false};
+        std::atomic<int> begun{0};
+        std::atomic<int> done{0};
         exec.parallel(8, [&](std::size_t task, std::size_t) {
-          if (!entered.exchange(true) && at_once++ != 0) mixed = true;
-          if (sum.fetch_add(task) + task == 28) --at_once;
+          if (begun++ == 0 && at_once++ != 0) mixed = true;
+          sum += task;
+          if (++done == 8) --at_once;
         });
         sums[caller] += sum;
       }

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <pergrad/detail/math.hpp>
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/product.hpp>
@@ -172,15 +171,9 @@ struct leaf_kernel {
             std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
             continue;
           }
-          if (weights[b] == 1) {
-            std::copy_n(from, width, to);
-            continue;
-          }
+          // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it cancels.
           for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
-            const vector<Scalar> product = splat(weights[b]) * lanes.load(from + n);
-            // A subnormal may be rounded up by half of itself, and x may be huge: the clip bound would not hold.
-            const vector<Scalar> least = splat(std::numeric_limits<Scalar>::min());
-            lanes.store(to + n, math::select((product < least) & (product > -least), vector<Scalar>{}, product));
+            lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
           });
         }
       }

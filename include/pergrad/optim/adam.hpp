@@ -44,6 +44,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     const auto count = static_cast<double>(steps_);
     const auto beta1 = static_cast<scalar>(options_.beta1);
     const auto beta2 = static_cast<scalar>(options_.beta2);
+    const auto rest1 = static_cast<scalar>(1 - options_.beta1);  // in double: 1 - 0.999F is off by 1e-5
+    const auto rest2 = static_cast<scalar>(1 - options_.beta2);
     const auto rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count)));
     const auto correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count)));
     const auto stability = static_cast<scalar>(options_.stability);
@@ -53,8 +55,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     scalar* second = second_.data();
     this->for_each_parameter(executor, [&](std::size_t i) {
       const scalar value = factor * gradient[i];
-      first[i] = beta1 * first[i] + (1 - beta1) * value;
-      second[i] = beta2 * second[i] + (1 - beta2) * value * value;
+      first[i] = beta1 * first[i] + rest1 * value;
+      second[i] = beta2 * second[i] + rest2 * value * value;
       parameters[i] -= rate * first[i] / (std::sqrt(second[i]) * correction + stability);
     });
   }

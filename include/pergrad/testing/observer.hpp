@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/network.hpp>
