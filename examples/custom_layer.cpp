@@ -5,7 +5,8 @@
 //
 //     y = g (.) x + V U x + c          g, c: n numbers    U: r x n    V: n x r
 //
-// Its author writes the function, its adjoint, and where the factors of the gradient lie; for one sample, with d = dL/dy,
+// Its author writes the function, its adjoint, and where the factors of the gradient lie; for one sample, with d =
+// dL/dy,
 //
 //     dL/dg = d (.) x        dL/dU = (V^T d) outer x        dL/dV = d outer (U x)        dL/dc = d
 //
@@ -27,7 +28,7 @@ struct gain_and_mix {
   static constexpr pg::shape output_shape(pg::shape in) { return in; }
   static constexpr bool accepts(pg::shape in) { return in.rank() == 1; }
   static constexpr std::size_t parameter_count(pg::shape in) { return 2 * in.e0 + 2 * Rank * in.e0; }  // g, U, V, c
-  static constexpr std::size_t saved_count(pg::shape) { return 2 * Rank; }                              // U x, then V^T d
+  static constexpr std::size_t saved_count(pg::shape) { return 2 * Rank; }  // U x, then V^T d
 
   template <class Scalar>
   static void forward(pg::shape in, std::span<const Scalar> w, std::span<const Scalar> x, std::span<Scalar> y,
@@ -45,8 +46,8 @@ struct gain_and_mix {
   }
 
   template <class Scalar>
-  static void backward(pg::shape in, std::span<const Scalar> w, std::span<const Scalar>, std::span<const Scalar> backprop,
-                       std::span<Scalar> dx, std::span<Scalar> saved) {
+  static void backward(pg::shape in, std::span<const Scalar> w, std::span<const Scalar>,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx, std::span<Scalar> saved) {
     const std::size_t n = in.e0;
     const auto g = w.first(n), u = w.subspan(n, Rank * n), v = w.subspan(n + Rank * n, n * Rank);
     for (std::size_t r = 0; r < Rank; ++r) {
@@ -87,7 +88,8 @@ int main() {
   std::vector<float> images(4 * 64);
   for (std::size_t i = 0; i < images.size(); ++i) images[i] = static_cast<float>(i * i % 17) / 16.0F - 0.5F;
   const std::vector<std::int32_t> labels{0, 1, 2, 0};
-  const pg::batch<network, pg::cross_entropy> batch{std::span<const float>{images}, std::span<const std::int32_t>{labels}};
+  const pg::batch<network, pg::cross_entropy> batch{std::span<const float>{images},
+                                                    std::span<const std::int32_t>{labels}};
 
   const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
   const auto clipped = pg::sum(pg::clip(g, pg::l2_clip_norm{0.5}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/activations_test.cpp - relu, tanh, sigmoid, softplus and gelu keep every law, and do right by zeros, infinities and NaN
+// tests/layers/activations_test.cpp - relu, tanh, sigmoid, softplus, gelu: the laws, and zeros, infinities and NaN
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -32,11 +32,15 @@ void close(double computed, long double expected) {
 
 BOOST_AUTO_TEST_SUITE(activation_layers)
 
-BOOST_AUTO_TEST_CASE(relu_laws) { keeps_the_laws<pergrad::relu, shape{9}>(); }
-BOOST_AUTO_TEST_CASE(tanh_laws) { keeps_the_laws<pergrad::tanh, shape{9}>(); }
-BOOST_AUTO_TEST_CASE(sigmoid_laws) { keeps_the_laws<pergrad::sigmoid, shape{9}>(); }
-BOOST_AUTO_TEST_CASE(softplus_laws) { keeps_the_laws<pergrad::softplus, shape{9}>(); }
-BOOST_AUTO_TEST_CASE(gelu_laws) { keeps_the_laws<pergrad::gelu, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(relu_laws) { keeps_the_laws_in_double<pergrad::relu, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(tanh_laws) { keeps_the_laws_in_double<pergrad::tanh, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(sigmoid_laws) { keeps_the_laws_in_double<pergrad::sigmoid, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(softplus_laws) { keeps_the_laws_in_double<pergrad::softplus, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(gelu_laws) { keeps_the_laws_in_double<pergrad::gelu, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(one_behind_the_other) {
+  keeps_the_laws<sequential<pergrad::relu, pergrad::tanh, pergrad::sigmoid, pergrad::softplus, pergrad::gelu>,
+                 shape{9}>();
+}
 BOOST_AUTO_TEST_CASE(on_an_image_inside_a_halo) {
   keeps_the_laws<sequential<pergrad::relu, conv2d<2, 3, padding<2>>, pergrad::tanh>, shape{3, 4, 5}>();
 }
@@ -87,9 +91,10 @@ BOOST_AUTO_TEST_CASE(ends_of_the_range) {
 }
 
 BOOST_AUTO_TEST_CASE(nan_stays_nan) {
-  for (const double y : {respond_to<pergrad::relu>({not_a_number}).output[0], respond_to<pergrad::tanh>({not_a_number}).output[0],
-                         respond_to<pergrad::sigmoid>({not_a_number}).output[0], respond_to<pergrad::softplus>({not_a_number}).output[0],
-                         respond_to<pergrad::gelu>({not_a_number}).output[0]}) {
+  for (const double y :
+       {respond_to<pergrad::relu>({not_a_number}).output[0], respond_to<pergrad::tanh>({not_a_number}).output[0],
+        respond_to<pergrad::sigmoid>({not_a_number}).output[0], respond_to<pergrad::softplus>({not_a_number}).output[0],
+        respond_to<pergrad::gelu>({not_a_number}).output[0]}) {
     BOOST_TEST(std::isnan(y));
   }
 }

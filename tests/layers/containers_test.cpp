@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/containers_test.cpp - flatten, sequential, repeat and residual keep every law and compute what their parts compute
+// tests/layers/containers_test.cpp - flatten, sequential, repeat, residual: the laws, and what their parts compute
 #include <boost/test/unit_test.hpp>
 
 #include <vector>
@@ -64,8 +64,10 @@ BOOST_AUTO_TEST_CASE(residual_image_laws) {
   keeps_the_laws<residual<conv2d<3, 3, padding<1>>, relu, conv2d<3, 3, padding<1>>>, shape{3, 4, 5}>();
 }
 BOOST_AUTO_TEST_CASE(residual_with_projection_laws) {
-  keeps_the_laws_in_double<sequential<residual<conv2d<4, 3, stride<2>, padding<1>>, relu, projection<conv2d<4, 1, stride<2>, no_bias>>>, relu>,
-                           shape{3, 5, 5}>();
+  keeps_the_laws_in_double<
+      sequential<residual<conv2d<4, 3, stride<2>, padding<1>>, relu, projection<conv2d<4, 1, stride<2>, no_bias>>>,
+                 relu>,
+      shape{3, 5, 5}>();
 }
 BOOST_AUTO_TEST_CASE(residual_in_residual_laws) {
   keeps_the_laws_in_double<residual<linear<4>, residual<relu, linear<4>>, pergrad::tanh>, shape{4}>();

@@ -26,7 +26,9 @@ BOOST_AUTO_TEST_SUITE(conv2d_layer)
 BOOST_AUTO_TEST_CASE(dense) { keeps_the_laws<conv2d<4, 3, padding<1>>, shape{3, 6, 5}>(); }
 BOOST_AUTO_TEST_CASE(strided) { keeps_the_laws<conv2d<3, 4, stride<2>, padding<3>>, shape{2, 7, 8}>(); }
 BOOST_AUTO_TEST_CASE(grouped) { keeps_the_laws<conv2d<4, 3, groups<2>, padding<1>>, shape{6, 5, 4}>(); }
-BOOST_AUTO_TEST_CASE(one_pixel_kernel_without_bias) { keeps_the_laws_in_double<conv2d<5, 1, no_bias>, shape{3, 4, 3}>(); }
+BOOST_AUTO_TEST_CASE(one_pixel_kernel_without_bias) {
+  keeps_the_laws_in_double<conv2d<5, 1, no_bias>, shape{3, 4, 3}>();
+}
 BOOST_AUTO_TEST_CASE(whole_image_kernel) { keeps_the_laws_in_double<conv2d<3, extent{4, 3}>, shape{2, 4, 3}>(); }
 BOOST_AUTO_TEST_CASE(stride_larger_than_kernel) { keeps_the_laws_in_double<conv2d<2, 2, stride<3>>, shape{2, 8, 7}>(); }
 BOOST_AUTO_TEST_CASE(flat_kernel_uneven_stride) {

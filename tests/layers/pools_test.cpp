@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/pools_test.cpp - max, average and adaptive average pools keep every law; ties, NaN and padding go where PyTorch sends them
+// tests/layers/pools_test.cpp - max, average and adaptive average pools: the laws, and ties, NaN and padding
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -20,25 +20,38 @@ using pergrad::avg_pool2d;
 using pergrad::extent;
 using pergrad::max_pool2d;
 using pergrad::padding;
+using pergrad::sequential;
 using pergrad::shape;
 using pergrad::stride;
 
 using numbers = std::vector<double>;
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-void equal(const numbers& computed, const numbers& expected) { BOOST_TEST(computed == expected, boost::test_tools::per_element()); }
+void equal(const numbers& computed, const numbers& expected) {
+  BOOST_TEST(computed == expected, boost::test_tools::per_element());
+}
 
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(pool_layers)
 
-BOOST_AUTO_TEST_CASE(max_laws) { keeps_the_laws<max_pool2d<2>, shape{3, 5, 4}>(); }
-BOOST_AUTO_TEST_CASE(max_overlapping_laws) { keeps_the_laws_in_double<max_pool2d<3, stride<1, 2>, padding<1>>, shape{2, 5, 6}>(); }
-BOOST_AUTO_TEST_CASE(average_laws) { keeps_the_laws<avg_pool2d<2, stride<1>>, shape{3, 4, 5}>(); }
-BOOST_AUTO_TEST_CASE(average_padded_laws) { keeps_the_laws_in_double<avg_pool2d<extent{3, 2}, padding<1>>, shape{2, 6, 5}>(); }
-BOOST_AUTO_TEST_CASE(adaptive_laws) { keeps_the_laws<adaptive_avg_pool2d<2, 3>, shape{3, 5, 7}>(); }
-BOOST_AUTO_TEST_CASE(adaptive_larger_than_its_input_laws) { keeps_the_laws_in_double<adaptive_avg_pool2d<4>, shape{2, 3, 2}>(); }
+BOOST_AUTO_TEST_CASE(max_laws) { keeps_the_laws_in_double<max_pool2d<2>, shape{3, 5, 4}>(); }
+BOOST_AUTO_TEST_CASE(max_overlapping_laws) {
+  keeps_the_laws_in_double<max_pool2d<3, stride<1, 2>, padding<1>>, shape{2, 5, 6}>();
+}
+BOOST_AUTO_TEST_CASE(average_laws) { keeps_the_laws_in_double<avg_pool2d<2, stride<1>>, shape{3, 4, 5}>(); }
+BOOST_AUTO_TEST_CASE(average_padded_laws) {
+  keeps_the_laws_in_double<avg_pool2d<extent{3, 2}, padding<1>>, shape{2, 6, 5}>();
+}
+BOOST_AUTO_TEST_CASE(adaptive_laws) { keeps_the_laws_in_double<adaptive_avg_pool2d<2, 3>, shape{3, 5, 7}>(); }
+BOOST_AUTO_TEST_CASE(adaptive_larger_than_its_input_laws) {
+  keeps_the_laws_in_double<adaptive_avg_pool2d<4>, shape{2, 3, 2}>();
+}
 
+BOOST_AUTO_TEST_CASE(one_behind_the_other) {
+  keeps_the_laws<sequential<max_pool2d<2, stride<1>>, avg_pool2d<2, padding<1>>, adaptive_avg_pool2d<2, 3>>,
+                 shape{3, 6, 5}>();
+}
 BOOST_AUTO_TEST_CASE(a_tie_goes_to_the_first) {
   const auto y = respond<max_pool2d<2>, shape{1, 2, 4}>({1, 1, 0, 2, 1, 1, 2, 2}, {10, 20});
   equal(y.output, {1, 2});
@@ -49,7 +62,8 @@ BOOST_AUTO_TEST_CASE(zeros_of_either_sign_tie) {
   equal(y.input_gradient, {1, 0, 1, 0});
 }
 BOOST_AUTO_TEST_CASE(a_nan_wins_and_stays) {
-  for (const numbers& x : {numbers{not_a_number, 3, 1, 2}, numbers{3, 1, not_a_number, 2}, numbers{3, 1, 2, not_a_number}}) {
+  for (const numbers& x :
+       {numbers{not_a_number, 3, 1, 2}, numbers{3, 1, not_a_number, 2}, numbers{3, 1, 2, not_a_number}}) {
     BOOST_TEST(std::isnan(respond<max_pool2d<2>, shape{1, 2, 2}>(x, {1}).output[0]));
   }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/losses/binary_cross_entropy_test.cpp - binary cross entropy of logits against its formula in long double, soft targets,
-// logits at the ends of the range
+// tests/losses/binary_cross_entropy_test.cpp - against the formula in long double, soft targets, extreme logits
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -15,9 +14,9 @@
 namespace {
 
 using loss_type = pergrad::binary_cross_entropy_with_logits;
-using pergrad::shape;
 using loss_tests::close;
 using loss_tests::evaluate;
+using pergrad::shape;
 using numbers = std::vector<double>;
 
 template <class Scalar>
@@ -65,10 +64,16 @@ BOOST_AUTO_TEST_CASE(not_a_number_shows) {
   BOOST_TEST(std::isnan(computed.gradient[0]));
 }
 BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
-  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{0, 1, 1.5}, 3)).find("pergrad: batch: sample 2 has a target of 1.5") == 0U);
-  BOOST_TEST((loss_tests::refusal<loss_type, 2>(numbers{0, 1, -0.5, 1}, 2)).find("pergrad: batch: sample 1 has a target") == 0U);
-  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::quiet_NaN()}, 1)).find("pergrad: batch: ") == 0U);
-  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::infinity()}, 1)).find("pergrad: batch: ") == 0U);
+  BOOST_TEST(
+      (loss_tests::refusal<loss_type, 1>(numbers{0, 1, 1.5}, 3)).find("pergrad: batch: sample 2 has a target of 1.5") ==
+      0U);
+  BOOST_TEST(
+      (loss_tests::refusal<loss_type, 2>(numbers{0, 1, -0.5, 1}, 2)).find("pergrad: batch: sample 1 has a target") ==
+      0U);
+  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::quiet_NaN()}, 1))
+                 .find("pergrad: batch: ") == 0U);
+  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::infinity()}, 1))
+                 .find("pergrad: batch: ") == 0U);
 }
 BOOST_AUTO_TEST_CASE(takes_any_shape) {
   BOOST_TEST(loss_type::accepts(shape{10}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/losses/cross_entropy_test.cpp - softmax cross entropy against its formula in long double, at the ends of the range too
+// tests/losses/cross_entropy_test.cpp - softmax cross entropy against its formula in long double, extreme logits
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -14,10 +14,10 @@
 
 namespace {
 
-using pergrad::cross_entropy;
-using pergrad::shape;
 using loss_tests::close;
 using loss_tests::evaluate;
+using pergrad::cross_entropy;
+using pergrad::shape;
 using classes = std::vector<std::int32_t>;
 using numbers = std::vector<double>;
 
@@ -29,7 +29,8 @@ void agrees_with_the_formula(const std::vector<Scalar>& y, std::int32_t target, 
   close(computed.loss, std::log(sum) - static_cast<long double>(y[static_cast<std::size_t>(target)]), tolerance);
   for (std::size_t i = 0; i < y.size(); ++i) {
     const long double share = std::exp(static_cast<long double>(y[i])) / sum;
-    close(static_cast<double>(computed.gradient[i]), share - (static_cast<std::int32_t>(i) == target ? 1 : 0), tolerance);
+    close(static_cast<double>(computed.gradient[i]), share - (static_cast<std::int32_t>(i) == target ? 1 : 0),
+          tolerance);
   }
 }
 
@@ -91,7 +92,9 @@ BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
   const std::string text = loss_tests::refusal<cross_entropy, 3>(classes{0, 1, 3, 2}, 4);
   BOOST_TEST(text == "pergrad: batch: sample 2 has a target of 3 that this loss does not take");
   BOOST_TEST((loss_tests::refusal<cross_entropy, 3>(classes{-1}, 1)).find("target of -1") != std::string::npos);
-  BOOST_TEST((loss_tests::refusal<cross_entropy, 3>(classes{std::numeric_limits<std::int32_t>::min()}, 1)).find("pergrad: ") == 0U);
+  BOOST_TEST(
+      (loss_tests::refusal<cross_entropy, 3>(classes{std::numeric_limits<std::int32_t>::min()}, 1)).find("pergrad: ") ==
+      0U);
   BOOST_TEST((loss_tests::refusal<cross_entropy, 3>(classes{0, 1, 2}, 2)).find("pergrad: dataset: ") == 0U);
 }
 BOOST_AUTO_TEST_CASE(takes_rows_of_classes_only) {
@@ -102,7 +105,8 @@ BOOST_AUTO_TEST_CASE(takes_rows_of_classes_only) {
 }
 BOOST_AUTO_TEST_CASE(one_scalar_for_every_sample) {
   static_assert(pergrad::loss<cross_entropy>);
-  loss_tests::one_number_a_sample<cross_entropy, 3>(numbers{1, 2, 3, -4, 5, 6, 0, 0, 9, 1e4, -1e4, 2}, classes{0, 1, 2, 1});
+  loss_tests::one_number_a_sample<cross_entropy, 3>(numbers{1, 2, 3, -4, 5, 6, 0, 0, 9, 1e4, -1e4, 2},
+                                                    classes{0, 1, 2, 1});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

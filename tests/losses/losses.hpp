@@ -61,7 +61,8 @@ template <class Loss, std::size_t Size, class Target>
 [[nodiscard]] std::string refusal(const std::vector<Target>& targets, std::size_t samples) {
   const std::vector<double> inputs(samples * Size);
   try {
-    const pergrad::batch<output_of<double, Size>, Loss> batch{std::span<const double>{inputs}, std::span<const Target>{targets}};
+    const pergrad::batch<output_of<double, Size>, Loss> batch{std::span<const double>{inputs},
+                                                              std::span<const Target>{targets}};
     BOOST_ERROR("a batch of " << batch.size() << " was not refused");
   } catch (const std::invalid_argument& error) {
     return error.what();

@@ -13,10 +13,10 @@
 
 namespace {
 
-using pergrad::mean_squared_error;
-using pergrad::shape;
 using loss_tests::close;
 using loss_tests::evaluate;
+using pergrad::mean_squared_error;
+using pergrad::shape;
 using numbers = std::vector<double>;
 
 template <class Scalar>
@@ -53,7 +53,8 @@ BOOST_AUTO_TEST_CASE(large_floats_do_not_overflow_the_loss) {
 }
 BOOST_AUTO_TEST_CASE(overflow_and_not_a_number_show) {
   BOOST_TEST(std::isinf(evaluate<mean_squared_error>(numbers{1e300}, numbers{-1e300}).loss));
-  const auto computed = evaluate<mean_squared_error>(numbers{std::numeric_limits<double>::quiet_NaN(), 1}, numbers{0, 0});
+  const auto computed =
+      evaluate<mean_squared_error>(numbers{std::numeric_limits<double>::quiet_NaN(), 1}, numbers{0, 0});
   BOOST_TEST(std::isnan(computed.loss));
   BOOST_TEST(std::isnan(computed.gradient[0]));
   BOOST_TEST(computed.gradient[1] == 1);

@@ -12,8 +12,8 @@ namespace custom {
 
 using pergrad::source;
 
-/// y[o][p] = sum_c W[o][c] x[c][p]^2 on {channels, height, width}: an outer sum over pixels p with strided operands, one of
-/// them saved.
+/// y[o][p] = sum_c W[o][c] x[c][p]^2 on {channels, height, width}: an outer sum over pixels p with strided operands,
+/// one of them saved.
 template <std::size_t Outputs>
 struct squared_channels {
   [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return {Outputs, in.e1, in.e2}; }
@@ -47,8 +47,8 @@ struct squared_channels {
   }
   [[nodiscard]] static constexpr auto factors(pergrad::shape in) {
     const std::size_t pixels = in.e1 * in.e2;
-    return pergrad::list_factors(pergrad::outer_sum(pixels, Outputs, {source::backprop, 0, 1, pixels}, in.e0,
-                                                    {source::saved, 0, 1, pixels}));
+    return pergrad::list_factors(
+        pergrad::outer_sum(pixels, Outputs, {source::backprop, 0, 1, pixels}, in.e0, {source::saved, 0, 1, pixels}));
   }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/testing/layer_laws_test.cpp - right custom layers keep the laws, and every wrong one is caught by the law it breaks
+// tests/testing/layer_laws_test.cpp - right custom layers keep the laws, and every wrong one is caught by the law it
+// breaks
 #include <boost/test/unit_test.hpp>
 
 #include <string>
@@ -22,7 +23,8 @@ void expect_no_violation(const laws_report& report) {
 }
 template <class Layer>
 laws_report examine_wrong_layer() {
-  const laws_report report = pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, shape{3, 4}>>();
+  const laws_report report =
+      pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, shape{3, 4}>>();
   BOOST_TEST_MESSAGE(report.text());
   BOOST_TEST(!report.empty());
   return report;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/testing/sensitivity_test.cpp - no attempt moves a clipped sum beyond its sensitivity, and a lie about it is found
+// tests/testing/sensitivity_test.cpp - no attempt moves a clipped sum beyond its sensitivity, and a lie about it is
+// found
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
@@ -19,7 +20,8 @@ using pergrad::sum;
 using pergrad::testing::probe_sensitivity;
 using pergrad::testing::sensitivity_report;
 
-using network = pergrad::network<pergrad::shape{2, 6, 5}, pergrad::conv2d<4, 3>, pergrad::relu, pergrad::flatten, pergrad::linear<3>>;
+using network = pergrad::network<pergrad::shape{2, 6, 5}, pergrad::conv2d<4, 3>, pergrad::relu, pergrad::flatten,
+                                 pergrad::linear<3>>;
 
 struct fixture {
   pergrad::host exec{pergrad::threads{1}};
@@ -45,24 +47,30 @@ struct liar : Sum {
 BOOST_FIXTURE_TEST_SUITE(sensitivity_probe, fixture)
 
 BOOST_AUTO_TEST_CASE(flat_clipping) {
-  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(clip(g, l2_clip_norm{0.5})); }), 0.5, 0.99);
+  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(clip(g, l2_clip_norm{0.5})); }), 0.5,
+                 0.99);
 }
 BOOST_AUTO_TEST_CASE(replacing_one) {
-  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(clip(g, l2_clip_norm{0.5}), neighbouring::replace_one); }),
-                 1.0, 0.6);
+  expect_bounded(
+      probe_sensitivity(exec, net,
+                        [](const auto& g) { return sum(clip(g, l2_clip_norm{0.5}), neighbouring::replace_one); }),
+      1.0, 0.6);
 }
 BOOST_AUTO_TEST_CASE(per_layer_clipping) {
-  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(clip_per_layer(g, l2_clip_norm{0.25})); }), 0.25, 0.9);
+  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(clip_per_layer(g, l2_clip_norm{0.25})); }),
+                 0.25, 0.9);
 }
 BOOST_AUTO_TEST_CASE(automatic_clipping) {
-  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(normalise(g, l2_clip_norm{0.25})); }), 0.25, 0.9);
+  expect_bounded(probe_sensitivity(exec, net, [](const auto& g) { return sum(normalise(g, l2_clip_norm{0.25})); }),
+                 0.25, 0.9);
 }
 BOOST_AUTO_TEST_CASE(ghost_strategy) {
-  expect_bounded(probe_sensitivity(exec, net,
-                                   [](const auto& g) {
-                                     return sum(clip(pergrad::with_strategy<pergrad::strategy::ghost>(g), l2_clip_norm{0.5}));
-                                   }),
-                 0.5, 0.99);
+  expect_bounded(
+      probe_sensitivity(exec, net,
+                        [](const auto& g) {
+                          return sum(clip(pergrad::with_strategy<pergrad::strategy::ghost>(g), l2_clip_norm{0.5}));
+                        }),
+      0.5, 0.99);
 }
 BOOST_AUTO_TEST_CASE(a_lie_is_found) {
   const auto report = probe_sensitivity(exec, net, [](const auto& g) { return liar{sum(clip(g, l2_clip_norm{0.5}))}; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/testing/laws_report.hpp - what an examination found: which law was broken, where, by how much, with which seed
+// pergrad/testing/laws_report.hpp - what an examination found: which law was broken, where, by how much
 #pragma once
 
 #include <cmath>
@@ -31,9 +31,9 @@ enum class law {
 };
 
 [[nodiscard]] constexpr std::string_view name_of(law which) noexcept {
-  constexpr std::string_view names[] = {"finite differences", "sum of rows", "norms",      "strategies",
-                                        "accumulation",       "isolation",   "permutation", "repetition",
-                                        "thread count",       "non-finite samples",         "clip bound"};
+  constexpr std::string_view names[] = {"finite differences", "sum of rows",        "norms",       "strategies",
+                                        "accumulation",       "isolation",          "permutation", "repetition",
+                                        "thread count",       "non-finite samples", "clip bound"};
   return names[static_cast<std::size_t>(which)];
 }
 
@@ -44,7 +44,7 @@ struct violation {
   std::size_t index = 0;  ///< of the worst value in what was compared
   double expected = 0;    ///< for the clip bound: the bound
   double actual = 0;
-  double excess = 0;      ///< error in units of what the law allows; infinite where it allows none, or for NaN
+  double excess = 0;  ///< error in units of what the law allows; infinite where it allows none, or for NaN
   std::uint64_t seed = 0;
 
   /// One line for people.
@@ -109,7 +109,8 @@ class laws_report {
     ++comparisons_;
     const double error = std::fabs(expected - actual);
     if (error <= tolerance) return;
-    add({which, where, index, expected, actual, tolerance > 0 && !std::isnan(error) ? error / tolerance : infinite, seed_});
+    add({which, where, index, expected, actual, tolerance > 0 && !std::isnan(error) ? error / tolerance : infinite,
+         seed_});
   }
   /// `actual` must be at most `bound`.
   void at_most(law which, const std::string& where, std::size_t index, double bound, long double actual) {
@@ -130,7 +131,8 @@ class laws_report {
   bool same_size(law which, const std::string& where, std::size_t expected, std::size_t actual) {
     ++comparisons_;
     if (expected == actual) return true;
-    add({which, where + ", number of values", 0, static_cast<double>(expected), static_cast<double>(actual), infinite, seed_});
+    add({which, where + ", number of values", 0, static_cast<double>(expected), static_cast<double>(actual), infinite,
+         seed_});
     return false;
   }
   void add(violation found) {

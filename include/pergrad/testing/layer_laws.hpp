@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/testing/layer_laws.hpp - the laws that every layer must keep, checked on made-up samples
 //
-//   for (const auto& broken : pergrad::testing::check_layer<my_layer, pergrad::shape{3, 4, 4}>()) puts(broken.text().c_str());
+//   for (const auto& broken : pergrad::testing::check_layer<my_layer, pergrad::shape{3, 4, 4}>())
+//   puts(broken.text().c_str());
 //
-// The layer stands between a layer with parameters (so that its input gradient shows, as the gradient of those parameters)
-// and a linear layer with cross entropy behind it. In double, with g_b the gradient of sample b:
+// The layer stands between a layer with parameters (so that its input gradient shows, as the gradient of those
+// parameters) and a linear layer with cross entropy behind it. In double, with g_b the gradient of sample b:
 //   finite differences  g_b = (L_b(w + h) - L_b(w - h)) / 2h, for the layer's parameters and those in front of it
 //   sum of rows         sum(g) = sum_b g_b
 //   norms, strategies   every method: |g_b|^2 of the materialised row, and sum_b min(1, C/|g_b|) g_b, to 1e-12
 //   accumulation        weighted_sum(a u + b v) = a weighted_sum(u) + b weighted_sum(v); accumulate adds
 // and in float and double, bit for bit:
-//   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. The law that differential
-//                       privacy stands on: without it the norm of one sample's gradient says nothing about its influence
+//   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. The law that
+//   differential
+//                       privacy stands on: without it the norm of one sample's gradient says nothing about its
+//                       influence
 //   permutation, repetition, thread count
 //   non-finite samples  add exactly zero to a clipped sum
-//   clip bound          |clip(g_b)| <= C, from denormal to huge gradients, in every row and in the sum of a batch of one
+//   clip bound          |clip(g_b)| <= C, from denormal to huge gradients, in every row and in the sum of a batch of
+//   one
 // No test framework is needed, and nothing here is random: a seed makes everything.
 #pragma once
 
@@ -25,22 +29,20 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/executor.hpp>
-#include <pergrad/initialise.hpp>
-#include <pergrad/layers/conv2d.hpp>
-#include <pergrad/layers/flatten.hpp>
-#include <pergrad/layers/linear.hpp>
-#include <pergrad/losses/cross_entropy.hpp>
-#include <pergrad/network.hpp>
-#include <pergrad/shape.hpp>
-#include <pergrad/testing/laws_report.hpp>
-#include <pergrad/testing/observer.hpp>
-#include <pergrad/testing/samples.hpp>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/shape.hpp>
+#include <pergrad/testing/laws_report.hpp>
+#include <pergrad/testing/network_around.hpp>
+#include <pergrad/testing/observer.hpp>
+#include <pergrad/testing/samples.hpp>
 
 namespace pergrad::inline v0_1::testing {
 
@@ -54,27 +56,6 @@ struct law_options {
 
 namespace testing_detail {
 
-/// The values of a flat input as one of rank 4, which no layer in front could give.
-template <shape Output>
-struct as_shape {
-  static constexpr bool is_reshape = true;
-  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
-};
-
-/// A network with `Layer` in the middle.
-template <class Scalar, class Layer, shape Input>
-[[nodiscard]] constexpr auto surround() {
-  if constexpr (Input.rank() == 3) {
-    return std::type_identity<basic_network<Scalar, Input, conv2d<Input.e0, 1>, Layer, flatten, linear<3>>>{};
-  } else if constexpr (Input.rank() == 4) {
-    return std::type_identity<
-        basic_network<Scalar, shape{Input.size()}, linear<Input.size()>, as_shape<Input>, Layer, flatten, linear<3>>>{};
-  } else {
-    constexpr std::size_t features = Input.rank() == 2 ? Input.e1 : Input.e0;
-    return std::type_identity<basic_network<Scalar, Input, linear<features>, Layer, flatten, linear<3>>>{};
-  }
-}
-
 template <class Network, class Loss>
 class examination {
  public:
@@ -85,8 +66,10 @@ class examination {
   static constexpr std::size_t outputs = Network::output_shape.size();
 
   explicit examination(const law_options& options)
-      : options_{options}, network_{host{threads{1}}, uniform{options.seed, -options.largest_parameter, options.largest_parameter}},
-        alone_{threads{1}, options.samples + 1}, data_{draw_samples<Network, Loss>(options.seed + 1, options.samples)} {
+      : options_{options},
+        network_{host{threads{1}}, uniform{options.seed, -options.largest_parameter, options.largest_parameter}},
+        alone_{threads{1}, options.samples + 1},
+        data_{draw_samples<Network, Loss>(options.seed + 1, options.samples)} {
     // A clip norm in the middle, so that some samples are clipped and some are not.
     auto norms = alone_.look(network_, data_, 1).squared_norms;
     std::nth_element(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(norms.size() / 2), norms.end());
@@ -115,7 +98,8 @@ class examination {
     return (std::is_same_v<scalar, double> ? "double, " : "float, ") + what;
   }
   template <class Value>
-  [[nodiscard]] static std::span<const Value> row(const std::vector<Value>& values, std::size_t sample, std::size_t size) {
+  [[nodiscard]] static std::span<const Value> row(const std::vector<Value>& values, std::size_t sample,
+                                                  std::size_t size) {
     return std::span<const Value>{values}.subspan(sample * size, size);
   }
   [[nodiscard]] static long double norm(std::span<const scalar> values) {
@@ -145,8 +129,9 @@ class examination {
         const double allowed = 1e-6 * largest(gradient) + 2e-9 * std::max(1.0, std::fabs(seen_.losses[b]));
         const double stated = gradient[parameter];
         const bool coarse_is_better = std::fabs(coarse[b] - stated) < std::fabs(fine[b] - stated);
-        report_.near(law::finite_differences, say("derivative of the loss of sample " + std::to_string(b) + " by parameter"),
-                     parameter, coarse_is_better ? coarse[b] : fine[b], stated, allowed);
+        report_.near(law::finite_differences,
+                     say("derivative of the loss of sample " + std::to_string(b) + " by parameter"), parameter,
+                     coarse_is_better ? coarse[b] : fine[b], stated, allowed);
       }
     }
   }
@@ -186,8 +171,8 @@ class examination {
         report_.near(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
                      exact * squared[b]);
       }
-      report_.close(law::strategies, say("sum(clip(g)) by " + std::string{how.name}), std::span<const double>{clipped_total},
-                    std::span<const double>{seen.clipped}, exact * scale);
+      report_.close(law::strategies, say("sum(clip(g)) by " + std::string{how.name}),
+                    std::span<const double>{clipped_total}, std::span<const double>{seen.clipped}, exact * scale);
       report_.close(law::strategies, say("sum(g) by " + std::string{how.name}), expected_total,
                     std::span<const double>{seen.plain}, exact * scale);
       accumulation(seen, how, scale);
@@ -210,33 +195,37 @@ class examination {
                   std::span<const scalar>{alone_.weighted(network_, data_, both, how)}, 10 * exact * scale);
 
     std::vector<scalar> onto(width);
-    for (std::size_t i = 0; i < width; ++i) onto[i] = static_cast<scalar>(pergrad::detail::public_uniform(options_.seed + 4, i));
+    for (std::size_t i = 0; i < width; ++i)
+      onto[i] = static_cast<scalar>(pergrad::detail::public_uniform(options_.seed + 4, i));
     for (std::size_t i = 0; i < width; ++i) expected[i] = onto[i] + seen.clipped[i];
     alone_.add_clipped_sum(network_, data_, bound_, how, onto);
-    report_.same_bits(law::accumulation, say("accumulate by " + std::string{how.name}), std::span<const scalar>{expected},
-                      std::span<const scalar>{onto});
+    report_.same_bits(law::accumulation, say("accumulate by " + std::string{how.name}),
+                      std::span<const scalar>{expected}, std::span<const scalar>{onto});
   }
 
   /// Sample i of `expected` and sample j of `actual` must look alike.
-  void same_sample(law which, const std::string& where, const seen_type& expected, std::size_t i, const seen_type& actual,
-                   std::size_t j) {
+  void same_sample(law which, const std::string& where, const seen_type& expected, std::size_t i,
+                   const seen_type& actual, std::size_t j) {
     report_.same_bits(which, where + ", output", row(expected.outputs, i, outputs), row(actual.outputs, j, outputs));
     report_.same_bits(which, where + ", loss", row(expected.losses, i, 1), row(actual.losses, j, 1));
-    report_.same_bits(which, where + ", squared norm", row(expected.squared_norms, i, 1), row(actual.squared_norms, j, 1));
+    report_.same_bits(which, where + ", squared norm", row(expected.squared_norms, i, 1),
+                      row(actual.squared_norms, j, 1));
     report_.same_bits(which, where + ", gradient", row(expected.rows, i, width), row(actual.rows, j, width));
   }
   void same_everything(law which, const std::string& where, const seen_type& expected, const seen_type& actual) {
     for (std::size_t b = 0; b < data_.size(); ++b) {
       same_sample(which, where + ", sample " + std::to_string(b), expected, b, actual, b);
     }
-    report_.same_bits(which, where + ", sum", std::span<const scalar>{expected.plain}, std::span<const scalar>{actual.plain});
+    report_.same_bits(which, where + ", sum", std::span<const scalar>{expected.plain},
+                      std::span<const scalar>{actual.plain});
     report_.same_bits(which, where + ", clipped sum", std::span<const scalar>{expected.clipped},
                       std::span<const scalar>{actual.clipped});
   }
 
   /// Ways to spoil one sample.
   enum class spoil { other, huge, nan, infinity, one_nan, last_infinity };
-  static constexpr const char* spoil_names[] = {"other values", "huge values", "NaN", "infinity", "one NaN", "one infinity"};
+  static constexpr const char* spoil_names[] = {"other values", "huge values", "NaN",
+                                                "infinity",     "one NaN",     "one infinity"};
   [[nodiscard]] samples spoiled(std::size_t sample, spoil how) const {
     samples result = data_;
     const std::span<scalar> input = result.input(sample);
@@ -252,7 +241,8 @@ class examination {
     if (how == spoil::last_infinity) input.back() = infinity;
     return result;
   }
-  static constexpr spoil all_spoils[] = {spoil::other, spoil::huge, spoil::nan, spoil::infinity, spoil::one_nan, spoil::last_infinity};
+  static constexpr spoil all_spoils[] = {spoil::other,    spoil::huge,    spoil::nan,
+                                         spoil::infinity, spoil::one_nan, spoil::last_infinity};
   [[nodiscard]] std::array<std::size_t, 3> victims() const { return {0, data_.size() / 2, data_.size() - 1}; }
 
   void isolation() {
@@ -285,14 +275,17 @@ class examination {
   }
 
   void repetition() {
-    constexpr std::size_t thread_counts[] = {2, 3, 5};
+    std::vector<seen_type> once;
     for (const configuration& how : configurations) {
-      const seen_type once = alone_.look(network_, data_, bound_, how);
-      same_everything(law::repetition, say(how.name), once, alone_.look(network_, data_, bound_, how));
-      for (const std::size_t count : thread_counts) {
-        observer<Network, Loss> many{threads{count}, data_.size()};
-        same_everything(law::thread_count, say(std::to_string(count) + " threads, " + how.name), once,
-                        many.look(network_, data_, bound_, how));
+      once.push_back(alone_.look(network_, data_, bound_, how));
+      same_everything(law::repetition, say(how.name), once.back(), alone_.look(network_, data_, bound_, how));
+    }
+    constexpr std::size_t thread_counts[] = {2, 3, 5};
+    for (const std::size_t count : thread_counts) {
+      observer<Network, Loss> many{threads{count}, data_.size()};
+      for (std::size_t k = 0; k < once.size(); ++k) {
+        same_everything(law::thread_count, say(std::to_string(count) + " threads, " + configurations[k].name), once[k],
+                        many.look(network_, data_, bound_, configurations[k]));
       }
     }
   }
@@ -306,8 +299,8 @@ class examination {
           const seen_type seen = alone_.look(network_, worse, bound_, how);
           if (std::isfinite(seen.squared_norms[victim])) continue;  // the layers in between swallowed it
           report_.same_bits(law::non_finite,
-                            say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) + " set to " +
-                                spoil_names[static_cast<std::size_t>(kind)]),
+                            say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) +
+                                " set to " + spoil_names[static_cast<std::size_t>(kind)]),
                             std::span<const scalar>{expected}, std::span<const scalar>{seen.clipped});
         }
       }
@@ -322,8 +315,10 @@ class examination {
     for (std::size_t b = 0; b < mixed.size(); ++b) {
       const std::span<scalar> input = mixed.input(b);
       for (std::size_t i = 0; i < input.size(); ++i) {
-        const double exponent = exponents[b % 2 == 0 ? b / 2 % 8 : pergrad::detail::public_bits(options_.seed + b, i) % 8];
-        input[i] = static_cast<scalar>(static_cast<double>(input[i]) * std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
+        const double exponent =
+            exponents[b % 2 == 0 ? b / 2 % 8 : pergrad::detail::public_bits(options_.seed + b, i) % 8];
+        input[i] = static_cast<scalar>(static_cast<double>(input[i]) *
+                                       std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
       }
     }
     const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());
@@ -331,7 +326,8 @@ class examination {
       for (std::size_t i = 0; i < width; ++i) {
         network_.parameters()[i] = static_cast<scalar>(static_cast<double>(parameters[i]) * factor);
       }
-      const std::string circumstances = ", parameters shifted by " + std::to_string(std::ilogb(factor)) + " binary digits";
+      const std::string circumstances =
+          ", parameters shifted by " + std::to_string(std::ilogb(factor)) + " binary digits";
       for (const double bound : {bound_, 1e-3, 1e4, 1e-30}) bounded_by(mixed, bound, circumstances);
       bounded_by_themselves(mixed, circumstances);
     }
@@ -350,17 +346,17 @@ class examination {
   /// Clip norms just below each sample's own norm: its smallest and its largest parts matter at once.
   void bounded_by_themselves(const samples& mixed, const std::string& circumstances) {
     const auto norms = alone_.look(network_, mixed, 1).squared_norms;
+    constexpr double parts[] = {0.999, 0.8, 0.3};
     for (std::size_t b = 0; b < mixed.size(); ++b) {
-      for (const double part : {0.999, 0.8, 0.3}) {
-        const double bound = part * std::sqrt(norms[b]);
-        if (!(bound >= 1e-30 && bound <= 1e300)) continue;
-        for (const configuration& how : configurations) {
-          single_bounded_by(mixed, b, bound, how, say(how.name + circumstances + ", clip norm a part of its own"));
-        }
+      const double bound = parts[b % 3] * std::sqrt(norms[b]);
+      if (!(bound >= 1e-30 && bound <= 1e300)) continue;
+      for (const configuration& how : configurations) {
+        single_bounded_by(mixed, b, bound, how, say(how.name + circumstances + ", clip norm a part of its own"));
       }
     }
   }
-  void single_bounded_by(const samples& mixed, std::size_t b, double bound, const configuration& how, const std::string& where) {
+  void single_bounded_by(const samples& mixed, std::size_t b, double bound, const configuration& how,
+                         const std::string& where) {
     const auto single = alone_.clipped_sum(network_, mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
     report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound, norm(single));
   }
@@ -376,11 +372,8 @@ class examination {
 
 }  // namespace testing_detail
 
-/// The network that `check_layer` puts around a layer.
-template <class Scalar, class Layer, shape Input>
-using network_around = typename decltype(testing_detail::surround<Scalar, Layer, Input>())::type;
-
-/// Examines a whole network by all laws that fit its scalar type: double knows all of them, float those about bits and bounds.
+/// Examines a whole network by all laws that fit its scalar type: double knows all of them, float those about bits and
+/// bounds.
 template <class Network, class Loss = cross_entropy>
 [[nodiscard]] laws_report check_network(const law_options& options = {}) {
   return testing_detail::examination<Network, Loss>{options}.run();

@@ -4,15 +4,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/testing/samples.hpp>
-#include <span>
-#include <string>
-#include <vector>
 
 namespace pergrad::inline v0_1::testing {
 
@@ -23,17 +24,17 @@ struct configuration {
   const char* name = "automatic";
 };
 
-/// Every norm method, then every strategy. The first one is the default. `product` counts where a block has one position.
-inline constexpr configuration configurations[] = {
-    {},
-    {norm_method::product, strategy::book_keeping, "product"},
-    {norm_method::gram, strategy::book_keeping, "gram"},
-    {norm_method::direct, strategy::book_keeping, "direct"},
-    {norm_method::instantiate, strategy::book_keeping, "instantiate"},
-    {norm_method::automatic, strategy::naive, "naive"},
-    {norm_method::automatic, strategy::multi, "multi"},
-    {norm_method::automatic, strategy::crb, "crb"},
-    {norm_method::automatic, strategy::ghost, "ghost"}};
+/// Every norm method, then every strategy. The first one is the default. `product` counts where a block has one
+/// position.
+inline constexpr configuration configurations[] = {{},
+                                                   {norm_method::product, strategy::book_keeping, "product"},
+                                                   {norm_method::gram, strategy::book_keeping, "gram"},
+                                                   {norm_method::direct, strategy::book_keeping, "direct"},
+                                                   {norm_method::instantiate, strategy::book_keeping, "instantiate"},
+                                                   {norm_method::automatic, strategy::naive, "naive"},
+                                                   {norm_method::automatic, strategy::multi, "multi"},
+                                                   {norm_method::automatic, strategy::crb, "crb"},
+                                                   {norm_method::automatic, strategy::ghost, "ghost"}};
 
 /// What one batch gave, all in PyTorch's order.
 template <class Scalar>
@@ -55,7 +56,8 @@ struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
   double bound;
   std::size_t left_out;
   static constexpr pergrad::detail::scalar_needs needs{true, true};
-  clip_factors_without(Leaf of, double clip_bound, std::size_t sample) : leaf{of}, bound{clip_bound}, left_out{sample} {}
+  clip_factors_without(Leaf of, double clip_bound, std::size_t sample)
+      : leaf{of}, bound{clip_bound}, left_out{sample} {}
 
   template <class Scalar>
   [[nodiscard]] double at(const on_host::sample_facts<Scalar>& facts) const noexcept {
@@ -67,7 +69,8 @@ struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
 
 }  // namespace testing_detail
 
-/// Evaluates batches of one network on one executor. Its tape is used again and again, so that nothing may be left on it.
+/// Evaluates batches of one network on one executor. Its tape is used again and again, so that nothing may be left on
+/// it.
 template <class Network, class Loss>
 class observer {
  public:
@@ -115,8 +118,8 @@ class observer {
     const auto batch = data.view();
     return unprotected::evaluate(executor_, materialise(clip(leaf(network, batch, how), l2_clip_norm{bound})));
   }
-  [[nodiscard]] std::vector<scalar> weighted(const Network& network, const samples& data, const std::vector<scalar>& weights,
-                                             const configuration& how) {
+  [[nodiscard]] std::vector<scalar> weighted(const Network& network, const samples& data,
+                                             const std::vector<scalar>& weights, const configuration& how) {
     const auto batch = data.view();
     const auto gradients = leaf(network, batch, how);
     return unprotected::evaluate(executor_, weighted_sum(gradients, std::span<const scalar>{weights}));

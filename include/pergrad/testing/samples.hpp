@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/testing/samples.hpp - made-up samples for any network and loss: a pure function of the seed
 //
-// Public pseudo-randomness (splitmix64): the same samples on every machine, so that what a seed found can be found again.
+// Public pseudo-randomness (splitmix64): the same samples on every machine, so that what a seed found can be found
+// again.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <pergrad/batch.hpp>
-#include <pergrad/initialise.hpp>
 #include <span>
 #include <stdexcept>
 #include <type_traits>
 #include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/initialise.hpp>
 
 namespace pergrad::inline v0_1::testing {
 
@@ -42,7 +44,8 @@ struct sample_set {
       const auto input_first = inputs.begin() + static_cast<std::ptrdiff_t>(sample * input_size);
       const auto target_first = targets.begin() + static_cast<std::ptrdiff_t>(sample * target_count);
       result.inputs.insert(result.inputs.end(), input_first, input_first + static_cast<std::ptrdiff_t>(input_size));
-      result.targets.insert(result.targets.end(), target_first, target_first + static_cast<std::ptrdiff_t>(target_count));
+      result.targets.insert(result.targets.end(), target_first,
+                            target_first + static_cast<std::ptrdiff_t>(target_count));
     }
     return result;
   }
@@ -71,7 +74,8 @@ template <class Network, class Loss>
   for (std::size_t sample = 0; sample < count; ++sample) {
     const auto targets = std::span<const target>{result.targets}.subspan(sample * set::target_count, set::target_count);
     if (!Loss::valid(Network::output_shape, targets)) {
-      throw std::invalid_argument("pergrad: testing: this loss takes neither class numbers nor values in [0, 1) as targets");
+      throw std::invalid_argument(
+          "pergrad: testing: this loss takes neither class numbers nor values in [0, 1) as targets");
     }
   }
   return result;

@@ -3,10 +3,12 @@
 //
 //   add or remove one   max over D, x        |S(D + x) - S(D)|        <= Delta
 //   replace one         max over D, x, y     |S(D + x) - S(D + y)|    <= Delta
-// x, y are random, huge, tiny, not finite, copies of a sample of D and its mirror image; D has 0 to `most_samples` samples.
+// x, y are random, huge, tiny, not finite, copies of a sample of D and its mirror image; D has 0 to `most_samples`
+// samples.
 //
-// A floating-point sum of n terms rounds, so that another order or number of terms moves it by a little more than one term
-// (Casacuberta et al. 2022, arXiv:2207.10635). Each of at most n + 16 additions errs by u |S| <= u n C in all, whence
+// A floating-point sum of n terms rounds, so that another order or number of terms moves it by a little more than one
+// term (Casacuberta et al. 2022, arXiv:2207.10635). Each of at most n + 16 additions errs by u |S| <= u n C in all,
+// whence
 //   allowance = 2 (n + 16) n u C,   u the scalar's epsilon.
 // For an empty D there is no rounding and no allowance: a single sample must stay within Delta exactly.
 #pragma once
@@ -17,16 +19,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/testing/samples.hpp>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
 namespace pergrad::inline v0_1::testing {
 
@@ -49,7 +52,8 @@ struct sensitivity_report {
   /// One line for people.
   [[nodiscard]] std::string text() const {
     char line[200];
-    std::snprintf(line, sizeof line, "%s: moved by at most %.17g, sensitivity %.17g (rounding %.3g), %zu attempts, seed %llu: ",
+    std::snprintf(line, sizeof line,
+                  "%s: moved by at most %.17g, sensitivity %.17g (rounding %.3g), %zu attempts, seed %llu: ",
                   holds ? "within sensitivity" : "MORE THAN SENSITIVITY", observed, sensitivity, allowance, attempts,
                   static_cast<unsigned long long>(seed));
     return line + attempt;
@@ -103,7 +107,8 @@ template <class Network, class Loss>
 
 /// Probes `make_sum`, a function from per-sample gradients to a clipped sum, on a network with the parameters it has:
 ///
-///   const auto report = probe_sensitivity<cross_entropy>(exec, net, [](const auto& g) { return sum(clip(g, l2_clip_norm{1.0})); });
+///   const auto report = probe_sensitivity<cross_entropy>(exec, net, [](const auto& g) { return sum(clip(g,
+///   l2_clip_norm{1.0})); });
 ///
 /// Neighbours are those of the sum's own relation. Throws std::invalid_argument for no batches.
 template <class Loss = cross_entropy, class Network, class MakeSum>
@@ -111,7 +116,8 @@ template <class Loss = cross_entropy, class Network, class MakeSum>
                                                    const sensitivity_options& options = {}) {
   using scalar = typename Network::scalar;
   using samples = sample_set<Network, Loss>;
-  if (options.batches == 0) throw std::invalid_argument("pergrad: probe_sensitivity: batches must be at least 1, got 0");
+  if (options.batches == 0)
+    throw std::invalid_argument("pergrad: probe_sensitivity: batches must be at least 1, got 0");
   typename Network::tape tape{executor, max_batch{options.most_samples + 1}};
   sensitivity_report report;
   report.seed = options.seed;
@@ -126,12 +132,15 @@ template <class Loss = cross_entropy, class Network, class MakeSum>
   };
   const auto with = [](const samples& data, const samples& newcomer, std::size_t place) {
     samples result = data;
-    const auto at = [place](auto& values, std::size_t size) { return values.begin() + static_cast<std::ptrdiff_t>(place * size); };
+    const auto at = [place](auto& values, std::size_t size) {
+      return values.begin() + static_cast<std::ptrdiff_t>(place * size);
+    };
     result.inputs.insert(at(result.inputs, samples::input_size), newcomer.inputs.begin(), newcomer.inputs.end());
     result.targets.insert(at(result.targets, samples::target_count), newcomer.targets.begin(), newcomer.targets.end());
     return result;
   };
-  const auto compare = [&](const std::vector<scalar>& from, const std::vector<scalar>& to, std::size_t count, const std::string& attempt) {
+  const auto compare = [&](const std::vector<scalar>& from, const std::vector<scalar>& to, std::size_t count,
+                           const std::string& attempt) {
     long double squared = 0;
     for (std::size_t i = 0; i < from.size(); ++i) {
       const long double difference = static_cast<long double>(to[i]) - static_cast<long double>(from[i]);

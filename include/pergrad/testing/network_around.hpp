@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/network_around.hpp - the network in which a single layer is examined
+//
+// In front of the layer stands one with parameters, whose gradient shows the layer's input gradient; behind it flatten
+// and a linear layer with three outputs, so that the layer's output gradient differs from element to element.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <pergrad/layers/conv2d.hpp>
+#include <pergrad/layers/flatten.hpp>
+#include <pergrad/layers/linear.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::testing {
+
+namespace testing_detail {
+
+/// The values of a flat input as one of rank 4, which no layer in front could give.
+template <shape Output>
+struct as_shape {
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
+};
+
+/// A network with `Layer` in the middle.
+template <class Scalar, class Layer, shape Input>
+[[nodiscard]] constexpr auto surround() {
+  if constexpr (Input.rank() == 3) {
+    return std::type_identity<basic_network<Scalar, Input, conv2d<Input.e0, 1>, Layer, flatten, linear<3>>>{};
+  } else if constexpr (Input.rank() == 4) {
+    return std::type_identity<
+        basic_network<Scalar, shape{Input.size()}, linear<Input.size()>, as_shape<Input>, Layer, flatten, linear<3>>>{};
+  } else {
+    constexpr std::size_t features = Input.rank() == 2 ? Input.e1 : Input.e0;
+    return std::type_identity<basic_network<Scalar, Input, linear<features>, Layer, flatten, linear<3>>>{};
+  }
+}
+
+}  // namespace testing_detail
+
+/// The network that `check_layer` puts around a layer.
+template <class Scalar, class Layer, shape Input>
+using network_around = typename decltype(testing_detail::surround<Scalar, Layer, Input>())::type;
+
+}  // namespace pergrad::inline v0_1::testing
