@@ -9,22 +9,25 @@
 // clang-format off
 // pergrad/errors.hpp - every compile-time message of the library, in one room
 //
-// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (detail/gate.hpp) makes sure
-// that only the first mistake of a network is explained, and stand-ins (detail/stand_ins.hpp) take the place of what is wrong,
-// so that the compiler prints one error and not its consequences. Each class has a program in tests/compile_fail.
+// One class template per mistake: its arguments are the facts, its body is the sentence. A gate (detail/gate.hpp) makes
+// sure that only the first mistake of a network is explained, and stand-ins (detail/stand_ins.hpp) take the place of
+// what is wrong, so that the compiler prints one error and not its consequences. Each class has a program in
+// tests/compile_fail.
 
 #include <cstddef>
+
 // pergrad/shape.hpp - compile-time shapes of one sample, and the small window sizes that layers take
 //
-// A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what makes
-// a per-sample gradient well defined, and why a layer cannot mix samples by accident.
+// A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what
+// makes a per-sample gradient well defined, and why a layer cannot mix samples by accident.
 
 namespace pergrad::inline v0_1 {
 
 /// The logical shape of one sample: 1 to 4 extents, outermost first, as in PyTorch without its batch axis.
 ///
 /// `{features}`, `{positions, features}`, `{channels, height, width}` or `{channels, depth, height, width}`.
-/// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no shape".
+/// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no
+/// shape".
 struct shape {
   std::size_t e0 = 0;
   std::size_t e1 = 0;
@@ -125,7 +128,8 @@ template <class... Options>
   return options;
 }
 
-/// Windows that fit along one axis: floor((size + 2·padding − dilation·(kernel − 1) − 1) / stride) + 1, or 0 if none does.
+/// Windows that fit along one axis: floor((size + 2·padding − dilation·(kernel − 1) − 1) / stride) + 1, or 0 if none
+/// does.
 [[nodiscard]] constexpr std::size_t window_count(std::size_t size, std::size_t kernel, std::size_t stride,
                                                  std::size_t padding, std::size_t dilation) noexcept {
   const std::size_t reach = dilation * (kernel - 1) + 1;
@@ -159,7 +163,8 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
 struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
-struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate;
+struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct gaussian_noise; struct step;
 // clang-format on
 }  // namespace function
 
@@ -260,6 +265,18 @@ template <class Function, class... Given> struct needs_per_sample_gradients {
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
+template <class Function, class Needed, class Given> struct operand_does_not_fit {
+  static_assert(never<Function>, "this function takes numbers of the network's own type, one after the other: a std::vector or std::span of float, or of double for a network of doubles; see docs/expressions.md");
+};
+template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
+  static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
+};
+template <class Function, class Needed, class Given> struct plain_number {
+  static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
+};
+template <class Function, class First> struct needs_an_executor {
+  static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
+};
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
 };
@@ -298,25 +315,31 @@ namespace pergrad::inline v0_1 {
 template <class Loss, class Scalar>
 using target_of = typename Loss::template target<Scalar>;
 
-/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or several).
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or
+/// several).
 template <class Scalar, class Target>
 class dataset {
  public:
   /// Throws std::invalid_argument unless both spans hold the same, whole number of records.
-  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input, std::size_t targets_per_record = 1)
+  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input,
+          std::size_t targets_per_record = 1)
       : inputs_{inputs}, targets_{targets}, input_{input}, targets_per_record_{targets_per_record} {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
-        targets.size() % targets_per_record != 0 || inputs.size() / input.size() != targets.size() / targets_per_record) {
-      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) + " input values in records of " +
-                                  std::to_string(input.size()) + " do not match " + std::to_string(targets.size()) +
-                                  " targets, " + std::to_string(targets_per_record) + " a record");
+        targets.size() % targets_per_record != 0 ||
+        inputs.size() / input.size() != targets.size() / targets_per_record) {
+      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) +
+                                  " input values in records of " + std::to_string(input.size()) + " do not match " +
+                                  std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
+                                  " a record");
     }
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
   [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
   [[nodiscard]] shape input_shape() const noexcept { return input_; }
-  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept { return inputs_.data() + record * input_.size(); }
+  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept {
+    return inputs_.data() + record * input_.size();
+  }
   [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
     return targets_.subspan(record * targets_per_record_, targets_per_record_);
   }
@@ -336,8 +359,8 @@ class batch {
   using scalar = typename Network::scalar;
   using target = target_of<Loss, scalar>;
 
-  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or if a
-  /// target is not valid for the loss.
+  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
+  /// if a target is not valid for the loss.
   batch(std::span<const scalar> inputs, std::span<const target> targets)
       : records_{inputs, targets, Network::input_shape, per_sample}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check(i);
@@ -361,7 +384,9 @@ class batch {
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] const scalar* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
-  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept { return records_.targets(record(sample)); }
+  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
+    return records_.targets(record(sample));
+  }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
@@ -391,18 +416,22 @@ class batch {
 // It comes in one of five kinds, told apart by its members:
 //   affine       affine(in)                    y_t = W view_t(x) + b: everything follows from the geometry
 //   elementwise  value(x), derivative(x, y)    one scalar function: everything follows from it
-//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its gradient
-//   reshape      is_reshape                    the same values under another shape
-//   general      forward/backward/factors      anything else; the kind that users write
+//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its
+//   gradient reshape      is_reshape                    the same values under another shape general
+//   forward/backward/factors      anything else; the kind that users write
 
 #include <concepts>
+#include <type_traits>
+#include <utility>
+
 // pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
 //
 // Every parameter block's gradient for sample b is one of
 //     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
 //     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
-// so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are derived.
-// An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output gradient its delta.
+// so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are
+// derived. An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output
+// gradient its delta.
 
 #include <array>
 
@@ -461,8 +490,8 @@ template <class... Factors>
 /// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, height, width) input.
 ///
 /// View t = (i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W as
-/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view that
-/// sees everything at one position.
+/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view
+/// that sees everything at one position.
 struct affine_map {
   std::size_t in_channels = 0;
   extent in_size;
@@ -490,8 +519,6 @@ struct affine_map {
 };
 
 }  // namespace pergrad::inline v0_1
-#include <type_traits>
-#include <utility>
 
 namespace pergrad::inline v0_1 {
 
@@ -520,17 +547,25 @@ concept has_value = requires(float x) {
   { Layer::value(x) } -> std::convertible_to<float>;
 };
 template <class Layer>
-concept is_reshape = requires { requires Layer::is_reshape; };
+concept is_reshape = requires {
+  requires Layer::is_reshape;
+};
 template <class Layer>
-concept is_branch_sum = requires { requires Layer::is_branch_sum; };
+concept is_branch_sum = requires {
+  requires Layer::is_branch_sum;
+};
 template <class Layer>
-concept is_mixing = requires { requires Layer::mixes_samples; };
+concept is_mixing = requires {
+  requires Layer::mixes_samples;
+};
 template <class Layer>
 concept has_accepts = requires(shape in) {
   { Layer::accepts(in) } -> std::convertible_to<bool>;
 };
 template <class Layer>
-concept has_factors = requires(shape in) { Layer::factors(in).size(); };
+concept has_factors = requires(shape in) {
+  Layer::factors(in).size();
+};
 template <class Layer>
 concept has_saved_count = requires(shape in) {
   { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
@@ -543,16 +578,24 @@ concept has_windows = requires(shape in, std::size_t i, float x) {
 };
 template <class Layer, class Scalar = float>
 concept has_plain_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                     std::span<Scalar> y) { Layer::forward(in, w, x, y); };
+                                     std::span<Scalar> y) {
+  Layer::forward(in, w, x, y);
+};
 template <class Layer, class Scalar = float>
 concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                      std::span<Scalar> y) { Layer::forward(in, w, x, y, y); };
+                                      std::span<Scalar> y) {
+  Layer::forward(in, w, x, y, y);
+};
 template <class Layer, class Scalar = float>
 concept has_plain_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                      std::span<Scalar> dx) { Layer::backward(in, w, x, x, dx); };
+                                      std::span<Scalar> dx) {
+  Layer::backward(in, w, x, x, dx);
+};
 template <class Layer, class Scalar = float>
 concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                       std::span<Scalar> dx) { Layer::backward(in, w, x, x, dx, dx); };
+                                       std::span<Scalar> dx) {
+  Layer::backward(in, w, x, x, dx, dx);
+};
 template <class Layer>
 concept has_general_forward = has_plain_forward<Layer> || has_saving_forward<Layer>;
 template <class Layer>
@@ -585,20 +628,20 @@ template <class Layer>
 
 /// A layer whose per-sample gradient the library can derive. See the head of this file and docs/custom_layers.md.
 ///
-/// requires  `output_shape(in)` and `parameter_count(in)` constexpr; `forward` writes every element of y; `backward` writes
+/// requires  `output_shape(in)` and `parameter_count(in)` constexpr; `forward` writes every element of y; `backward`
+/// writes
 ///           every element of dx from (parameters, x, backprop) of the same sample; both depend on nothing else
 /// ensures   the library derives gradients, norms, clipping and memory from `factors(in)`
 template <class Layer>
 concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail::is_reshape<Layer> ||
-                detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
-                (detail::has_output_shape<Layer> && detail::has_general_forward<Layer> &&
-                 detail::has_general_backward<Layer>);
+    detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
+    (detail::has_output_shape<Layer>&& detail::has_general_forward<Layer>&& detail::has_general_backward<Layer>);
 
 /// A loss: exactly one number a sample.
 ///
 /// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
-///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is computed;
-///           `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
+///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {
@@ -762,14 +805,17 @@ namespace detail::idx {
 }  // namespace pergrad::inline v0_1
 // pergrad/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 
-// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are formed
+// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are
+// formed
 //
-// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a sample
+// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a
+// sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
 //     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
 //     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
-// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022, arXiv:2210.00038.)
+// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
+// arXiv:2210.00038.)
 
 namespace pergrad::inline v0_1 {
 
@@ -810,18 +856,19 @@ struct block_size {
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
-/// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is modelled
-/// here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and the choice costs at
-/// most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ little.
+/// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
+/// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and
+/// the choice costs at most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other
+/// machines differ little.
 struct host_costs {
-  double dot_element = 12;          ///< one element of a dot product: those are summed in double, which products are not
-  double dot_pair = 800;            ///< a dot of two x and one of two delta, however short
-  double summed_element = 0.5;      ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
-  double direct_element = 8;        ///< square one element of G_b in registers
-  double kept_element = 13;         ///< square, keep and add up one element of G_b inside the L2 cache
+  double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
+  double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
+  double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
+  double direct_element = 8;    ///< square one element of G_b in registers
+  double kept_element = 13;     ///< square, keep and add up one element of G_b inside the L2 cache
   double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
-  std::size_t vector_bytes = 64;    ///< a row of G_b is computed in whole vectors
+  std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
@@ -861,7 +908,8 @@ struct host_costs {
                                         norm_method::gram};
   norm_method best = norm_method::instantiate;
   for (const norm_method method : candidates) {
-    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs)) best = method;
+    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs))
+      best = method;
   }
   return best;
 }
@@ -870,25 +918,28 @@ struct host_costs {
 // pergrad/host/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile time
 //
 // The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
-// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run time, so a
-// hundred layers cost a hundred table rows and not a hundred instantiations.
+// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run
+// time, so a hundred layers cost a hundred table rows and not a hundred instantiations.
 
 #include <algorithm>
+
 // pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
 //
-// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the network, as
-// a type that swallows whatever is done with it, so that the compiler has one error to print and nothing more to say.
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
+// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
+// more to say.
 
 // pergrad/detail/graph.hpp - unfolds a network's layers into one flat list of nodes
 //
-// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and repeated
-// without renumbering. Types are looked up in an indexed base table: recursion over the list would be quadratic to compile.
+// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and
+// repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
+// quadratic to compile.
 
 // pergrad/layers/sequential.hpp - lists of layers as one entry of a network: sequential, repeat, residual, projection
 //
-// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many nodes
-// back its input lies (detail/graph.hpp). A residual ends in a node that adds two branches; the shared input's gradient is
-// the sum of the branches' gradients.
+// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
+// nodes back its input lies (detail/graph.hpp). A residual ends in a node that adds two branches; the shared input's
+// gradient is the sum of the branches' gradients.
 
 namespace pergrad::inline v0_1 {
 
@@ -977,7 +1028,8 @@ struct unfold<sequential<Layers...>> {
 template <class List, std::size_t Count>
 struct repeat_list {
   using half = typename repeat_list<List, Count / 2>::type;
-  using type = std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
+  using type =
+      std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
 };
 template <class List>
 struct repeat_list<List, 1> {
@@ -1080,8 +1132,9 @@ enum class mistake {
 }  // namespace pergrad::inline v0_1::detail
 // pergrad/detail/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
 //
-// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class template
-// that has a network for an argument has its stand-in here, so that the network's mistake is the only one that is reported.
+// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
+// template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
+// is reported.
 
 namespace pergrad::inline v0_1 {
 
@@ -1102,7 +1155,8 @@ template <class Network>
 class gradient;
 }  // namespace unprotected
 
-/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as well.
+/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as
+/// well.
 struct stand_in_base {};
 
 namespace error {
@@ -1143,7 +1197,8 @@ struct explained : stand_in_base {
   static void clear(Any&&...) noexcept {}
 };
 
-/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert expects.
+/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
+/// expects.
 struct unknown_count {
   constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
   template <class Any>
@@ -1220,7 +1275,8 @@ template <class Network, class Loss>
 using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
 /// No training, no batch: the network or the loss is wrong.
 template <class Network, class Loss>
-inline constexpr bool cannot_be_trained = is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
+inline constexpr bool cannot_be_trained =
+    is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
 
 }  // namespace detail
 
@@ -1285,8 +1341,8 @@ template <class Layer>
     const std::size_t other_count = each.outer ? each.columns : each.rows;
     const bool other_inside = (each.other.from == source::ones && !each.outer) ||
                               inside(each.other, each.positions, other_count, size_of(each.other.from));
-    const bool delta_inside = each.delta.from != source::ones &&
-                              inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    const bool delta_inside =
+        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
     if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
   }
   return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
@@ -1342,7 +1398,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     std::array<shape, size + 1> shapes{};
     std::array<std::size_t, size + 1> parameter_counts{};
     std::array<std::size_t, size + 1> parameter_offsets{};
-    std::array<std::size_t, size + 1> inputs{};   // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1>
+        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
     std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
     std::size_t first_mistake = size;
     mistake what = mistake::none;
@@ -1440,8 +1497,8 @@ constexpr auto explain() {
   return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
 }
 
-/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short because
-/// it is a class that this class needs, with no function in between.
+/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
+/// because it is a class that this class needs, with no function in between.
 template <class Scalar, shape Input, class... Layers>
 struct gate {
   static constexpr auto choose() {
@@ -1453,10 +1510,10 @@ struct gate {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
         constexpr std::size_t index = found::found.first_mistake;
-        using explanation = typename decltype(
-            explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                             error::layer_type<typename found::template layer_at<index>>,
-                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>())::type;
+        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                                                      error::layer_type<typename found::template layer_at<index>>,
+                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
+                                                      found, index>())::type;
         return std::type_identity<error::wrong_network<explanation, Scalar>>{};
       } else {
         return std::type_identity<static_network<Scalar, Input, Layers...>>{};
@@ -1471,9 +1528,10 @@ struct gate {
 }  // namespace pergrad::inline v0_1
 // pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
 //
-// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel, rank 2
-// (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image; producers write
-// the inside only, so the halo stays zero and a convolution reads its padding from memory like any other pixel.
+// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel,
+// rank 2 (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image;
+// producers write the inside only, so the halo stays zero and a convolution reads its padding from memory like any
+// other pixel.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -1570,7 +1628,8 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
+/// sample.
 struct place {
   index offset = 0;
   index sample = 0;
@@ -1589,26 +1648,26 @@ enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, genera
 
 struct node_row {
   node_kind kind = node_kind::general;
-  std::size_t in = 0;       ///< slots
+  std::size_t in = 0;  ///< slots
   std::size_t in2 = 0;
   std::size_t out = 0;
-  shape in_shape;           ///< logical shapes
+  shape in_shape;  ///< logical shapes
   shape out_shape;
-  bool in_place = false;    ///< the output overwrites the input
-  bool backward = false;    ///< anything before or in this node has parameters
+  bool in_place = false;  ///< the output overwrites the input
+  bool backward = false;  ///< anything before or in this node has parameters
   bool input_gradient = false;
   bool input2_gradient = false;
   bool accumulate = false;  ///< a later consumer of the input has written its gradient already
   bool accumulate2 = false;
   index parameters = 0;
   index parameter_count = 0;
-  affine_map map;             ///< affine: in the stored image's terms
-  index forward_panel = 0;    ///< affine: offset of its packed weights
+  affine_map map;           ///< affine: in the stored image's terms
+  index forward_panel = 0;  ///< affine: offset of its packed weights
   index backward_panel = 0;
-  bool whole_view = false;    ///< affine: one position that sees every input once
+  bool whole_view = false;                            ///< affine: one position that sees every input once
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
   index saved_count = 0;
-  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
 };
 
@@ -1644,9 +1703,7 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
 
   [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
-  [[nodiscard]] constexpr index view_width() const noexcept {
-    return view[0].extent * view[1].extent * view[2].extent;
-  }
+  [[nodiscard]] constexpr index view_width() const noexcept { return view[0].extent * view[1].extent * view[2].extent; }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
@@ -1669,7 +1726,8 @@ struct elementwise_leaf {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input gradient
+// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input
+// gradient
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -1684,7 +1742,7 @@ namespace pergrad::inline v0_1::on_host {
 
 /// Zeros that the windows of one axis read beyond its end.
 [[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
-                              std::size_t padding, std::size_t size) {
+                                     std::size_t padding, std::size_t size) {
   const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
   return std::max<index>(0, last - static_cast<index>(padding + size));
 }
@@ -1700,8 +1758,8 @@ namespace pergrad::inline v0_1::on_host {
          map.dilation == extent{1} && map.groups == 1;
 }
 
-/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and tap n
-/// of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
+/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
 struct phase {
   index first_input = 0;
   index inputs = 0;
@@ -1711,7 +1769,8 @@ struct phase {
   index first_delta = 0;
   index delta_step = 1;
 };
-[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding, index dilation) {
+[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
+                                       index dilation) {
   phase result;
   result.first_input = ((number - padding) % stride + stride) % stride;
   result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
@@ -1726,7 +1785,8 @@ struct phase {
 
 /// Zeros that the input gradient's windows read before and after delta, along one axis.
 [[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
-                                                     std::size_t stride, std::size_t padding, std::size_t dilation) {
+                                                            std::size_t stride, std::size_t padding,
+                                                            std::size_t dilation) {
   std::array<index, 2> reach{};
   for (std::size_t number = 0; number < stride; ++number) {
     const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
@@ -1794,7 +1854,7 @@ struct program {
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
-    index workspace = 0;    ///< elements of one worker's slots
+    index workspace = 0;  ///< elements of one worker's slots
     place plain_output, plain_output_gradient;
   };
 
@@ -1836,7 +1896,8 @@ struct program {
       node_row& row = t.nodes[i];
       row.kind = kind_of<layer>();
       if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      if constexpr (detail::has_saved_count<layer>) row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
+      if constexpr (detail::has_saved_count<layer>)
+        row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
       if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
     });
 
@@ -1859,10 +1920,10 @@ struct program {
       output_is_read[row.out] =
           row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
 
-      arranged[row.out] = row.kind == node_kind::reshape || row.kind == node_kind::elementwise ||
-                                  row.kind == node_kind::branch_sum
-                              ? arranged[row.in]
-                              : arrange(row.out_shape);
+      arranged[row.out] =
+          row.kind == node_kind::reshape || row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum
+              ? arranged[row.in]
+              : arrange(row.out_shape);
       t.storage[row.out] = row.out;
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
     }
@@ -2137,7 +2198,8 @@ struct program {
 // `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
 // shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
 
-// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never grows
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
+// grows
 
 #include <new>
 
@@ -2187,8 +2249,9 @@ class aligned_buffer {
 }  // namespace pergrad::inline v0_1::detail
 // pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
 //
-// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index), so a
-// network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as torch.nn.init counts them.
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
+// so a network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as
+// torch.nn.init counts them.
 
 #include <cmath>
 #include <numbers>
@@ -2220,7 +2283,8 @@ struct fans {
 
 }  // namespace detail
 
-/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in ±1/sqrt(fan_in).
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
+/// ±1/sqrt(fan_in).
 struct layer_default {
   std::uint64_t seed = 0;
   [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
@@ -2228,10 +2292,12 @@ struct layer_default {
     return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
   }
 };
-/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as `layer_default`.
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
+/// `layer_default`.
 struct kaiming_uniform : layer_default {
   double negative_slope = 0;
-  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
   [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
     const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
     return bound * (2 * detail::public_uniform(seed, index) - 1);
@@ -2240,7 +2306,8 @@ struct kaiming_uniform : layer_default {
 /// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
 struct kaiming_normal : layer_default {
   double negative_slope = 0;
-  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
   [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
     return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
   }
@@ -2300,7 +2367,8 @@ namespace detail {
 
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
 template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters) {
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
+                           std::span<Scalar> parameters) {
   if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
     Layer::initialise(in, initialiser, first, parameters);
   } else if constexpr (has_affine<Layer>) {
@@ -2309,7 +2377,8 @@ void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64
     const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const bool weight = i < map.weight_count();
-      parameters[i] = static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+      parameters[i] =
+          static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
     }
   } else {
     const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
@@ -2352,7 +2421,8 @@ class static_network {
       using layer_type = typename structure::template layer_at<i>;
       constexpr shape in = structure::shapes[structure::inputs[i]];
       if constexpr (structure::parameter_counts[i] > 0) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i));
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
+                                                  layer_parameters(i));
       }
     });
   }
@@ -2389,8 +2459,8 @@ using network = typename detail::gate<float, Input, Layers...>::type;
 
 // pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
 //
-// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing that
-// is computed depends on it.
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
+// that is computed depends on it.
 
 #include <atomic>
 #include <exception>
@@ -2541,7 +2611,8 @@ class host {
   static bool begin(crew& shared) noexcept {
     std::size_t busy = shared.busy.load(std::memory_order_acquire);
     while ((busy & closed) == 0) {
-      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
     }
     return false;
   }
@@ -2550,13 +2621,16 @@ class host {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted sum
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted
+// sum
 //
-// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other loops.
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
+// loops.
 
 // pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
 
 #include <cstring>
+
 // pergrad/detail/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/detail/lanes.hpp. Rounding to nearest is assumed.
@@ -3213,9 +3287,8 @@ inline void for_each_vector(index count, Function&& f) {
 
 template <class Scalar>
 inline void add_to(Scalar* to, const Scalar* from, index count) {
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i));
-  });
+  for_each_vector<Scalar>(
+      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
 }
 /// to += weight * from
 template <class Scalar>
@@ -3296,7 +3369,8 @@ struct elementwise_kernel {
 
   /// dx (=|+=) dy f'(x, y). Values and gradients share their arrangement, so they are walked in step.
   static void backward(const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
-                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx, bool accumulate) {
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
+                       bool accumulate) {
     const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
     const arrangement& values = x_layout.values;
     const index rows_count = dense ? 1 : values.height;
@@ -3308,7 +3382,8 @@ struct elementwise_kernel {
       Scalar* dx_row = dx + dx_layout.start + r * dx_layout.row;
       if constexpr (on_vectors) {
         for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          const vector<Scalar> slope = Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
+          const vector<Scalar> slope =
+              Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
           const vector<Scalar> part = lanes.load(dy_row + i) * slope;
           lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
         });
@@ -3338,24 +3413,27 @@ struct pooling_kernel {
   /// Adds every input's share of dy to dx.
   static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
                        const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
-    for_each_window(in, y_layout, dy_layout, [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const vector<Scalar> best = lanes.load(y + output + c);
-        vector<Scalar> remaining = lanes.load(dy + backprop + c);
-        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
-          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-        });
-      });
-    });
+    for_each_window(in, y_layout, dy_layout,
+                    [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
+                      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+                        const vector<Scalar> best = lanes.load(y + output + c);
+                        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+                        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
+                          const vector<Scalar> part =
+                              Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+                          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+                        });
+                      });
+                    });
   }
 
  private:
   template <class Function>
   static void for_each_window(shape in, const layout& y_layout, Function&& f) {
-    for_each_window(in, y_layout, y_layout, [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
-      f(rows, columns, output, divisor);
-    });
+    for_each_window(in, y_layout, y_layout,
+                    [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
+                      f(rows, columns, output, divisor);
+                    });
   }
   template <class Function>
   static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
@@ -3363,7 +3441,8 @@ struct pooling_kernel {
       const window_range rows = Layer::rows(in, static_cast<std::size_t>(i));
       for (index j = 0; j < y.values.width; ++j) {
         const window_range columns = Layer::columns(in, static_cast<std::size_t>(j));
-        const auto divisor = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        const auto divisor =
+            static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
         f(rows, columns, y.start + i * y.row + j * y.column, dy.start + i * dy.row + j * dy.column, divisor);
       }
     }
@@ -3414,18 +3493,19 @@ template <class Function>
 inline void for_each_phase(const affine_map& map, Function&& f) {
   const auto number = [](std::size_t value) { return static_cast<index>(value); };
   for (index r = 0; r < number(map.stride.height); ++r) {
-    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height),
-                                        number(map.stride.height), number(map.padding.height), number(map.dilation.height));
+    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                number(map.padding.height), number(map.dilation.height));
     for (index s = 0; s < number(map.stride.width); ++s) {
       const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                             number(map.padding.width), number(map.dilation.width));
+                                     number(map.padding.width), number(map.dilation.width));
       f(rows, columns);
     }
   }
 }
 
-/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap column][output][channel]`
-/// with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything once.
+/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap
+/// column][output][channel]` with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything
+/// once.
 template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
@@ -3967,14 +4047,16 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum with
-/// weight w is
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a
+/// sum with weight w is
 ///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
 struct norm_part {
   double squared = 0;  ///< the value
-  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
-  double slack = 0;    ///< squared bound on what the sum's own rounding adds to the sample's share
-  double spread = 0;   ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
+  double error =
+      0;  ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
+  double slack = 0;  ///< squared bound on what the sum's own rounding adds to the sample's share
+  double spread =
+      0;  ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
 
   constexpr norm_part& operator+=(const norm_part& other) noexcept {
     squared += other.squared;
@@ -3999,8 +4081,10 @@ struct leaf_kernel {
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 
-  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and positions.
-  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2]) const noexcept {
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
+  /// positions.
+  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample,
+                                             const step_axis (&step)[2]) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const index inner = view[2].extent * leaf.outputs;
     return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
@@ -4050,8 +4134,8 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the answer:
-  /// each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the
+  /// answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -4073,10 +4157,12 @@ struct leaf_kernel {
     return result;
   }
 
-  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and spread.
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
+  /// spread.
   [[nodiscard]] norm_part rounding(index sample) const noexcept {
     norm_part result;
-    const double unit = static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    const double unit =
+        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     for (index g = 0; g < leaf.groups; ++g) {
       double magnitude = 0;
       double x_sum = 0;
@@ -4107,7 +4193,8 @@ struct leaf_kernel {
       return;
     }
     const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step);
-    for (index g = 0; g < leaf.groups; ++g) product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
+    for (index g = 0; g < leaf.groups; ++g)
+      product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
 
   /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
@@ -4123,6 +4210,8 @@ struct leaf_kernel {
             std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
             continue;
           }
+          // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it
+          // cancels.
           for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
             lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
           });
@@ -4134,22 +4223,26 @@ struct leaf_kernel {
     step[0].delta = width * step[1].extent;
     const product_shape shape = gradient_shape(samples, sample_size, step);
     for (index g = 0; g < leaf.groups; ++g) {
-      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(), epilogue::add{});
+      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
+              epilogue::add{});
     }
   }
 
  private:
-  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small. (Squares of
-  /// floats are exact in double.)
+  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
+  /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
     if constexpr (std::is_same_v<Scalar, double>) {
       constexpr double least = std::numeric_limits<double>::denorm_min();
-      return least * static_cast<double>(leaf.view_width()) * delta_squared + least * static_cast<double>(leaf.outputs) * x_squared;
+      return least * static_cast<double>(leaf.view_width()) * delta_squared +
+             least * static_cast<double>(leaf.outputs) * x_squared;
     } else {
       return 0;
     }
   }
-  [[nodiscard]] double spread_of(double x_squared) const noexcept { return std::sqrt(x_squared * static_cast<double>(leaf.outputs)); }
+  [[nodiscard]] double spread_of(double x_squared) const noexcept {
+    return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
+  }
 
   /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
   template <class Function>
@@ -4262,16 +4355,18 @@ template <class Network>
 struct worker;
 struct tape_access;
 
-/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
-/// on the network alone, so that results do not depend on the number of threads.
+/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
+/// depends on the network alone, so that results do not depend on the number of threads.
 template <class Network>
 inline constexpr index lane_count = [] {
-  constexpr index bytes = std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index bytes =
+      std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
 
-/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its tiles.
-/// An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a sixteenth of the time.
+/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
+/// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
+/// sixteenth of the time.
 template <class Network>
 [[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
@@ -4289,16 +4384,17 @@ template <class Network>
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
-inline constexpr std::size_t usual_sums =
-    lane_count<Network> * program<Network>::table.native_size * static_cast<index>(sizeof(typename Network::scalar)) <= (index{64} << 20)
-        ? 2
-        : 1;
+inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.native_size* static_cast<index>(
+                                              sizeof(typename Network::scalar)) <= (index{64} << 20)
+                                              ? 2
+                                              : 1;
 
 }  // namespace on_host
 
 /// The working memory of one network on the host. Construct it once; a step allocates nothing.
 ///
-/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it was made for.
+/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it
+/// was made for.
 template <class Network>
 class tape {
  public:
@@ -4325,9 +4421,11 @@ class tape {
   [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
   /// Sums that one evaluation may form.
   [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no memory.
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
+  /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() + direction_.size()) +
+    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
+                             direction_.size()) +
            sizeof(on_host::norm_part) * parts_.size();
   }
 
@@ -4385,7 +4483,7 @@ struct description {
   std::size_t tape_bytes = 0;                     ///< a sample's values and gradients that this entry adds to the tape
   norm_method method = norm_method::elementwise;  ///< of its outer-product block; `elementwise` if it has none
   std::size_t positions = 0;                      ///< T of that block, 0 without one
-  double modelled_cost = 0;                       ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
+  double modelled_cost = 0;  ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
 };
 
 namespace detail {
@@ -4402,7 +4500,8 @@ template <class Type>
 #endif
   std::string result{name};
   for (const std::string_view noise : {"pergrad::v0_1::", "pergrad::", "v0_1::", "detail::"}) {
-    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise)) result.erase(at, noise.size());
+    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise))
+      result.erase(at, noise.size());
   }
   for (std::size_t at = result.find(" >"); at != std::string::npos; at = result.find(" >")) result.erase(at, 1);
   return result;
@@ -4456,8 +4555,8 @@ template <class Network>
   return rows;
 }
 
-/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and its
-/// modelled cost, with totals and the tile that stays in a core's cache.
+/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and
+/// its modelled cost, with totals and the tile that stays in a core's cache.
 template <class Network>
 [[nodiscard]] std::string describe() {
   if constexpr (std::is_base_of_v<error::explained, Network>) {
@@ -4469,21 +4568,24 @@ template <class Network>
       std::snprintf(line, sizeof line, values...);
       text += line;
     };
-    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters", "tape bytes", "norm", "T",
-          "cost");
+    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
+          "tape bytes", "norm", "T", "cost");
     std::size_t bytes = 0;
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
       const std::string method{row.parameters == 0 ? std::string_view{"-"} : name_of(row.method)};
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(), detail::to_text(row.in).c_str(),
-            detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes, method.c_str(), row.positions, row.modelled_cost);
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(),
+            detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes,
+            method.c_str(), row.positions, row.modelled_cost);
       bytes += row.tape_bytes;
       cost += row.modelled_cost;
     }
-    print("total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
-          Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
-          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    print(
+        "total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f "
+        "multiply-adds a sample\n",
+        Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+        static_cast<std::size_t>(on_host::lane_count<Network>), cost);
     return text;
   }
 }
@@ -4491,20 +4593,22 @@ template <class Network>
 }  // namespace pergrad::inline v0_1
 // pergrad/gradients/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
 //
-// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is scaled by
-// it and by nothing else.
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
+// scaled by it and by nothing else.
 
 // pergrad/gradients/leaf.hpp - the lazy per-sample gradients of a batch: the leaf of every gradient expression
 //
 // Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
 // evaluation (evaluate.hpp) computes, and it names the executor.
 
-// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and sums
+// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and
+// sums
 //
-//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up lanes
+//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up
+//   lanes
 //
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order, so the
-// bits of a sum do not depend on the number of threads.
+// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
+// so the bits of a sum do not depend on the number of threads.
 
 // pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
 
@@ -4573,11 +4677,12 @@ class passes {
     }
     (std::make_index_sequence<size>{});
     const slot& out = table.slots[table.storage[size]];
-    for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
+    for (index b = begin; b < end; ++b)
+      gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
   }
 
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the gradient
-  /// of the node's output is complete and before its input's is formed.
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
+  /// gradient of the node's output is complete and before its input's is formed.
   template <class Function>
   void backward(index begin, index end, Function&& when_complete) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
@@ -4609,7 +4714,8 @@ class passes {
     scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
   }
 
-  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly zero.
+  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly
+  /// zero.
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
     const slot& in = table.slots[table.storage[row.in]];
@@ -4629,7 +4735,9 @@ class passes {
   using step_function = void (passes::*)(index, index);
   static constexpr index output_size = static_cast<index>(Network::output_shape.size());
 
-  [[nodiscard]] scalar* at(place where, index sample) const { return workspace_ + where.offset + sample * where.sample; }
+  [[nodiscard]] scalar* at(place where, index sample) const {
+    return workspace_ + where.offset + sample * where.sample;
+  }
   [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
 
   static constexpr index outputs_per_task(const node_row& row) {
@@ -4661,11 +4769,13 @@ class passes {
       affine_forward(row, begin, end);
     } else if constexpr (row.kind == node_kind::elementwise) {
       for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b));
+        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
+                                                   at(out.value, b));
       }
     } else if constexpr (row.kind == node_kind::pooling) {
       for (index b = begin; b < end; ++b) {
-        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout, at(out.value, b));
+        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                               at(out.value, b));
       }
     } else if constexpr (row.kind == node_kind::branch_sum) {
       const slot& in2 = slot_of(row.in2);
@@ -4696,9 +4806,9 @@ class passes {
       if (row.input_gradient) affine_backward(row, begin, end);
     } else if constexpr (row.kind == node_kind::elementwise) {
       for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b),
-                                                    out.gradient_layout, at(out.gradient, b), in.gradient_layout,
-                                                    at(in.gradient, b), row.accumulate);
+        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
+                                                    at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                    in.gradient_layout, at(in.gradient, b), row.accumulate);
       }
     } else if constexpr (row.kind == node_kind::pooling) {
       for (index b = begin; b < end; ++b) {
@@ -4735,7 +4845,9 @@ class passes {
   }
 
   [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
-  [[nodiscard]] static constexpr index out_size(const node_row& row) { return static_cast<index>(row.out_shape.size()); }
+  [[nodiscard]] static constexpr index out_size(const node_row& row) {
+    return static_cast<index>(row.out_shape.size());
+  }
   [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
     return {parameters_ + row.parameters, static_cast<std::size_t>(row.parameter_count)};
   }
@@ -4760,22 +4872,24 @@ class passes {
     const index channels = number(map.in_channels / map.groups);
     const index outputs = number(map.group_outputs());
     const index width = number(map.kernel.width);
-    const product_shape shape = coalesce(
-        {{{end - begin, in.value.sample, out.value.sample},
-          {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
-          {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
-         {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
-          {width, number(map.dilation.width) * x.column, channels * outputs},
-          {channels, 1, outputs}},
-         outputs});
-    const scalar* from = at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
+    const product_shape shape =
+        coalesce({{{end - begin, in.value.sample, out.value.sample},
+                   {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                   {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                  {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
+                   {width, number(map.dilation.width) * x.column, channels * outputs},
+                   {channels, 1, outputs}},
+                  outputs});
+    const scalar* from =
+        at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
     scalar* to = at(out.value, begin) + y.start;
     const scalar* panel = panels_ + row.forward_panel;
     const scalar* bias = parameters_ + row.parameters + number(map.weight_count());
     const index panel_step = number(map.view_width()) * outputs;
     for (index g = 0; g < number(map.groups); ++g) {
       if (map.bias) {
-        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store_bias<scalar>{bias + g * outputs});
+        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
+                epilogue::store_bias<scalar>{bias + g * outputs});
       } else {
         product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store{});
       }
@@ -4826,14 +4940,13 @@ class passes {
           }
           return;
         }
-        const product_shape shape =
-            coalesce({{{samples, out.gradient.sample, in.gradient.sample},
-                       {rows.inputs, dy.row, row_step},
-                       {columns.inputs, dy.column, column_step}},
-                      {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                       {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                       {outputs, 1, channels}},
-                      channels});
+        const product_shape shape = coalesce({{{samples, out.gradient.sample, in.gradient.sample},
+                                               {rows.inputs, dy.row, row_step},
+                                               {columns.inputs, dy.column, column_step}},
+                                              {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                                               {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                                               {outputs, 1, channels}},
+                                              channels});
         const scalar* from = delta + (rows.first_delta - (rows.taps - 1) * rows.delta_step) * dy.row +
                              (columns.first_delta - (columns.taps - 1) * columns.delta_step) * dy.column + g * outputs;
         write(shape, from, here, first, row.accumulate);
@@ -4856,33 +4969,33 @@ class passes {
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
 //
-// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this table
-// which sums to form, what to do with each sample's facts, and where rows go.
+// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this
+// table which sums to form, what to do with each sample's facts, and where rows go.
 
 namespace pergrad::inline v0_1::on_host {
 
 /// What is known of one sample once its backward pass is done.
 template <class Scalar>
 struct sample_facts {
-  std::size_t sample = 0;               ///< index in the batch
+  std::size_t sample = 0;  ///< index in the batch
   double loss = 0;
-  std::span<const Scalar> output;       ///< the network's output, PyTorch's order
-  norm_part norm;                       ///< of the whole gradient
-  std::span<const norm_part> layers;    ///< of each layer with parameters
-  double projection = 0;                ///< <g_b, direction>
+  std::span<const Scalar> output;     ///< the network's output, PyTorch's order
+  norm_part norm;                     ///< of the whole gradient
+  std::span<const norm_part> layers;  ///< of each layer with parameters
+  double projection = 0;              ///< <g_b, direction>
 };
 
 /// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
 template <class Scalar>
 struct sum_request {
-  bool unit = true;        ///< every weight is 1: nothing else is asked of the samples
+  bool unit = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
   const void* weigher = nullptr;
   void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
-  Scalar* out = nullptr;   ///< parameter_count values, PyTorch's order
-  double scale = 1;        ///< public factor on the finished sum
-  bool accumulate = false; ///< add to `out` instead of overwriting it
+  Scalar* out = nullptr;    ///< parameter_count values, PyTorch's order
+  double scale = 1;         ///< public factor on the finished sum
+  bool accumulate = false;  ///< add to `out` instead of overwriting it
 };
 
 /// One consumer of per-sample facts.
@@ -4898,7 +5011,7 @@ enum class strategy_kind {
   naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
   multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
   crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
-  ghost          ///< norms in a first backward, reweighted loss in a second (Lee & Kifer 2020; Li et al. 2021)
+  ghost          ///< norms in a first backward, the weighted sum in a second (Lee & Kifer 2020; Li et al. 2021)
 };
 
 /// Where samples come from and what their loss is.
@@ -4918,20 +5031,22 @@ struct run_request {
   std::size_t sum_count = 0;
   std::array<observer<Scalar>, most_observers> observers{};
   std::size_t observer_count = 0;
-  bool backward = false;              ///< anything beyond losses and outputs
+  bool backward = false;  ///< anything beyond losses and outputs
   bool norms = false;
   const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
   Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
   const sum_request<Scalar>* row_weights = nullptr;
   norm_method method = norm_method::automatic;
-  std::uint64_t method_layers = ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
+  std::uint64_t method_layers =
+      ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
   strategy_kind strategy = strategy_kind::book_keeping;
   std::size_t first = 0;  ///< samples of the batch to evaluate
   std::size_t count = 0;
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and sums
+// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and
+// sums
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -4959,20 +5074,21 @@ struct worker {
 
   [[nodiscard]] bool needs_facts() const {
     bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
-    for (std::size_t k = 0; k < request.sum_count; ++k) wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
+    for (std::size_t k = 0; k < request.sum_count; ++k)
+      wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
     return wanted;
   }
   [[nodiscard]] bool needs_every_gradient() const {
     bool every = request.rows != nullptr || request.direction != nullptr ||
-                 (facts_wanted && (request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi ||
-                                   request.strategy == strategy_kind::crb));
+                 (facts_wanted && (request.strategy == strategy_kind::naive ||
+                                   request.strategy == strategy_kind::multi || request.strategy == strategy_kind::crb));
     for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
     return every;
   }
   [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
     if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
-    const bool chosen = request.method != norm_method::automatic && leaf.node < 64 &&
-                        (request.method_layers >> leaf.node & 1U) != 0;
+    const bool chosen =
+        request.method != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
     const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
     const norm_method wanted = chosen || all ? request.method : leaf.method;
     if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
@@ -4987,12 +5103,12 @@ struct worker {
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
       for (index b = 0; b < samples; ++b) {
-        forward_backward(pass, first, b, b + 1, nullptr);
+        forward_backward(pass, first, b, b + 1);
         collect_all(b, b + 1);
       }
     } else {
       pass.forward(0, samples);
-      evaluate_loss(pass, first, 0, samples, nullptr);
+      evaluate_loss(pass, first, 0, samples);
       if (!request.backward) {
         observe(pass, first, samples);
         return;
@@ -5013,9 +5129,9 @@ struct worker {
     form_sums(pass, first, samples, sums);
   }
 
-  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
     pass.forward(begin, end);
-    evaluate_loss(pass, first, begin, end, weights);
+    evaluate_loss(pass, first, begin, end);
     pass.backward(begin, end, [](std::size_t) {});
   }
   void collect_all(index begin, index end) {
@@ -5023,14 +5139,11 @@ struct worker {
     for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
   }
 
-  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end, const scalar* weights) {
+  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = pass.output(b);
       const std::span<scalar> dy = pass.output_gradient(b);
       losses[static_cast<std::size_t>(b)] = source.loss(source.context, first + static_cast<std::size_t>(b), y, dy);
-      if (weights != nullptr) {
-        for (scalar& value : dy) value = weights[b] == 0 ? scalar{0} : weights[b] * value;
-      }
       pass.scatter_output_gradient(b);
     }
   }
@@ -5083,7 +5196,8 @@ struct worker {
   }
   void project(index b, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(kept_gradient(b, native)), static_cast<const scalar*>(tape_access::direction(tape) + native), count);
+        dot(static_cast<const scalar*>(kept_gradient(b, native)),
+            static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
   template <class Leaves>
   [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
@@ -5133,12 +5247,13 @@ struct worker {
   void observe(passes<Network>& pass, std::size_t first, index samples) {
     for (index b = 0; b < samples && request.observer_count > 0; ++b) {
       const sample_facts<scalar> facts = facts_of(pass, first, b);
-      for (std::size_t k = 0; k < request.observer_count; ++k) request.observers[k].observe(request.observers[k].context, facts);
+      for (std::size_t k = 0; k < request.observer_count; ++k)
+        request.observers[k].observe(request.observers[k].context, facts);
     }
   }
 
-  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite one
-  /// must stay whole, because the next sum of the same evaluation may want it.
+  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite
+  /// one must stay whole, because the next sum of the same evaluation may want it.
   [[nodiscard]] bool finite(passes<Network>& pass, std::size_t first, index b) {
     return std::isfinite(facts_of(pass, first, b).norm.squared);
   }
@@ -5182,24 +5297,25 @@ struct worker {
   }
 
   void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
-    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Reweighted sums last: each runs the
-    // passes anew, so that the first pass's factors are gone.
+    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
+    // runs the passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
-        if (turn != (sum.unit ? 0 : is_reweighted(sum) ? 2 : 1)) continue;
+        if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
       }
     }
   }
   /// Ghost clipping forms a sum with one weight a sample by a second pass.
-  [[nodiscard]] bool is_reweighted(const sum_request<scalar>& sum) const noexcept {
+  [[nodiscard]] bool needs_a_second_pass(const sum_request<scalar>& sum) const noexcept {
     return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
   }
 
-  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-    if (is_reweighted(request_sum)) {
-      reweighted_sum(pass, request_sum, first, samples, sum);
+  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
+                scalar* sum) {
+    if (needs_a_second_pass(request_sum)) {
+      second_pass_sum(pass, request_sum, first, samples, sum);
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
@@ -5250,19 +5366,48 @@ struct worker {
     }
   }
 
-  /// Ghost clipping's second pass: the loss of sample b is weighted by w_b, and the ordinary gradient is the clipped sum.
-  void reweighted_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
-    std::array<scalar, 16> weights{};
+  /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
+  /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
+  /// hold about.
+  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
+                       scalar* sum) {
+    weight_table weights{};
     for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
     pass.forward(0, samples);
-    evaluate_loss(pass, first, 0, samples, weights.data());
+    evaluate_loss(pass, first, 0, samples);
     pass.backward(0, samples, [&](std::size_t node) {
       for (index b = 0; b < samples; ++b) {
         if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
         if (!finite(pass, first, b)) pass.erase(node, b);
       }
-      add_unit_sum(node, samples, sum);
+      add_weighted_sum(node, samples, weights, sum);
     });
+  }
+  void add_weighted_sum(std::size_t node, index samples, const weight_table& weights, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
+      for (index b = 0; b < samples; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;
+        instantiate_one(b);
+        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
+      }
+    };
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      const leaf_kernel<scalar> kernel{leaf, workspace};
+      if (leaf.delta_stride == 1) {
+        kernel.add_weighted_sum(samples, weights.data(), sum + leaf.native, scaled);
+      } else {
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b, scratch); });
+      }
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
+    }
   }
 };
 
@@ -5270,7 +5415,8 @@ struct worker {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every loss.
+/// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every
+/// loss.
 template <class Network>
 class engine {
  public:
@@ -5287,8 +5433,9 @@ class engine {
                                   ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
     }
     if (executor.thread_count() > tape.worker_count()) {
-      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.worker_count()) +
-                                  " threads, this one has " + std::to_string(executor.thread_count()));
+      throw std::invalid_argument("pergrad: the tape was made for an executor with " +
+                                  std::to_string(tape.worker_count()) + " threads, this one has " +
+                                  std::to_string(executor.thread_count()));
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
@@ -5313,14 +5460,16 @@ class engine {
         state.process(static_cast<std::size_t>(first) + request.first, samples, one_by_one, sums);
       }
     });
-    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
+    for (std::size_t k = 0; k < request.sum_count; ++k)
+      gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
   }
 
  private:
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) { native[n] = parameters[p]; });
+      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
+                         [&](index p, index n) { native[n] = parameters[p]; });
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
@@ -5329,7 +5478,9 @@ class engine {
   }
 
   static constexpr index chunk_elements = index{1} << 13;
-  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) { return std::max<index>(1, chunk_elements / leaf.outputs); }
+  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) {
+    return std::max<index>(1, chunk_elements / leaf.outputs);
+  }
 
   /// Adds the lanes up in order and puts the sum into PyTorch's order.
   static void gather(const host& executor, tape_type& tape, const sum_request<scalar>& sum, index number, index tiles) {
@@ -5338,7 +5489,8 @@ class engine {
     std::size_t used_count = 0;
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] = tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
+      used[used_count++] =
+          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
     }
     const auto scale = static_cast<scalar>(sum.scale);
     const auto finish = [&](index parameter, index native) {
@@ -5349,23 +5501,24 @@ class engine {
     };
     index chunks = 0;
     for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0), [&](std::size_t task, std::size_t) {
-      auto chunk = static_cast<index>(task);
-      for (std::size_t k = 0; k < table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (chunk < chunks_of(leaf)) {
-          const index rows_count = leaf.groups * leaf.view_width();
-          const index first = chunk * rows_per_chunk(leaf);
-          for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
-          return;
-        }
-        chunk -= chunks_of(leaf);
-      }
-      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
-      }
-    });
+    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
+                      [&](std::size_t task, std::size_t) {
+                        auto chunk = static_cast<index>(task);
+                        for (std::size_t k = 0; k < table.outer_count; ++k) {
+                          const outer_leaf& leaf = table.outer[k];
+                          if (chunk < chunks_of(leaf)) {
+                            const index rows_count = leaf.groups * leaf.view_width();
+                            const index first = chunk * rows_per_chunk(leaf);
+                            for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
+                            return;
+                          }
+                          chunk -= chunks_of(leaf);
+                        }
+                        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+                          const elementwise_leaf& leaf = table.elementwise[k];
+                          for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
+                        }
+                      });
   }
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
@@ -5392,7 +5545,8 @@ struct per_sample_scalar_tag : expression_tag {};
 
 /// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
 ///
-/// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive it.
+/// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive
+/// it.
 template <class Network, class Loss>
 class per_sample_gradient_leaf : public detail::expression_tag {
  public:
@@ -5404,8 +5558,9 @@ class per_sample_gradient_leaf : public detail::expression_tag {
       : network_{&network}, batch_{&samples}, tape_{&tape}, loss_{loss} {
     if (samples.size() > tape.capacity()) {
       throw std::invalid_argument("pergrad: a batch of " + std::to_string(samples.size()) + " samples on a tape for " +
-                                  std::to_string(tape.capacity()) + ": evaluate it in chunks, or construct the tape with " +
-                                  "pergrad::max_batch{" + std::to_string(samples.size()) + "}");
+                                  std::to_string(tape.capacity()) +
+                                  ": evaluate it in chunks, or construct the tape with " + "pergrad::max_batch{" +
+                                  std::to_string(samples.size()) + "}");
     }
   }
 
@@ -5471,8 +5626,8 @@ struct is_leaf : std::false_type {};
 template <class Network, class Loss>
 struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
 
-/// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does not
-/// take: it explains.
+/// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does
+/// not take: it explains.
 template <class Type>
 concept expression = std::is_base_of_v<expression_tag, Type> || is_explained<Type>;
 template <class Type>
@@ -5493,12 +5648,14 @@ template <class Network, class Loss, class Batch, class Tape>
     static_cast<void>(error::temporary_tape<tape_type>{});
     return error::explained{};
   } else if constexpr (!std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Batch>) {
-    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, batch_type, network_type>>{});
+    static_cast<void>(
+        error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, batch_type, network_type>>{});
     return error::explained{};
   } else if constexpr (detail::cannot_be_trained<network_type, Loss>) {
     static_cast<void>(detail::loss_explanation<network_type, Loss>{});
     return error::explained{};
-  } else if constexpr (!std::is_same_v<tape_type, tape<network_type>> || std::is_const_v<std::remove_reference_t<Tape>>) {
+  } else if constexpr (!std::is_same_v<tape_type, tape<network_type>> ||
+                       std::is_const_v<std::remove_reference_t<Tape>>) {
     static_cast<void>(error::tape_does_not_fit<network_type, std::remove_reference_t<Tape>>{});
     return error::explained{};
   } else if constexpr (!std::is_same_v<batch_type, batch<network_type, Loss>>) {
@@ -5510,8 +5667,8 @@ template <class Network, class Loss, class Batch, class Tape>
 }
 
 /// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
-/// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own method
-/// unless they are listed, which is an error.
+/// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own
+/// method unless they are listed, which is an error.
 template <norm_method Method, std::size_t... Entries, class Network, class Loss>
 [[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   constexpr auto positions = [](std::size_t entry) -> std::size_t {
@@ -5526,10 +5683,12 @@ template <norm_method Method, std::size_t... Entries, class Network, class Loss>
     return error::explained{};
   } else if constexpr (Method == norm_method::product && !((positions(Entries) == 1) && ...)) {
     constexpr std::size_t most_positions = std::max({std::size_t{1}, positions(Entries)...});
-    static_cast<void>(error::product_method_needs_one_position<method_type, error::entries<Entries...>, error::count<most_positions>>{});
+    static_cast<void>(error::product_method_needs_one_position<method_type, error::entries<Entries...>,
+                                                               error::count<most_positions>>{});
     return error::explained{};
   } else {
-    constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
+    constexpr std::uint64_t layers =
+        sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
     return gradients.with(Method, layers);
   }
 }
@@ -5541,19 +5700,23 @@ template <strategy Strategy, class Network, class Loss>
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
 //
-// w = min(1, C / ‖g‖) (Abadi et al. 2016, arXiv:1607.00133), with ‖g‖ replaced by an upper bound N of the norm of the numbers
-// that are really added, and w rounded towards zero:
-//   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation in Gram
-//                                                         sums; slack: what the sum's own rounding can add to a sample's share
-//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest subnormal
+// w = min(1, C / ‖g‖) (Abadi et al. 2016, arXiv:1607.00133), with ‖g‖ replaced by an upper bound N of the norm of the
+// numbers that are really added, and w rounded towards zero:
+//   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation
+//   in Gram
+//                                                         sums; slack: what the sum's own rounding can add to a
+//                                                         sample's share
+//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest
+//   subnormal
 // Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
-// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of
-// what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So
+// the norm of what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 
 // pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
-#error "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
+#error \
+    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
 #endif
 
 namespace pergrad::inline v0_1 {
@@ -5566,14 +5729,15 @@ struct norm_bound {
   double spread = 0;
 };
 
-/// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not finite.
+/// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
+/// finite.
 [[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
   const double unit = std::numeric_limits<double>::epsilon();
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
 }
 
-/// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is known while
-/// it could never be written down, by others it overflows, and all must leave it out alike.
+/// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is
+/// known while it could never be written down, by others it overflows, and all must leave it out alike.
 template <class Scalar>
 [[nodiscard]] inline bool is_finite_norm(double norm) noexcept {
   return norm <= static_cast<double>(std::numeric_limits<Scalar>::max());
@@ -5598,9 +5762,11 @@ template <class Scalar>
   return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
 }
 
-/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022, arXiv:2206.07136).
+/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
+/// arXiv:2206.07136).
 template <class Scalar>
-[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound, double stability) noexcept {
+[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
+                                             double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
@@ -5761,8 +5927,9 @@ struct layer_clip {
   void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
-      weights[layer] = finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
-                              : Scalar{0};
+      weights[layer] = finite
+                           ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
+                           : Scalar{0};
     }
   }
 };
@@ -5772,7 +5939,8 @@ inline constexpr std::size_t layer_groups = on_host::program<Network>::table.lay
 
 }  // namespace detail
 
-/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite counts as 0.
+/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
+/// counts as 0.
 template <class Leaf, class Rule>
 class clipped_gradients : public detail::expression_tag {
  public:
@@ -5837,10 +6005,11 @@ template <class Network, class Loss>
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
 /// Throws std::invalid_argument unless stability is positive and finite.
 template <class Network, class Loss>
-[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound = l2_clip_norm{1.0},
-                             double stability = 0.01) {
+[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                             l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
   if (!(stability > 0) || !std::isfinite(stability)) {
-    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " + std::to_string(stability));
+    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " +
+                                std::to_string(stability));
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }
@@ -5855,23 +6024,25 @@ template <class Network, class Loss>
 
 // pergrad/gradients/misuse.hpp - what functions of expressions say to expressions that they do not take
 //
-// Every function has one more overload, for expressions for which it has no meaning: it compiles to one readable error, and
-// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a meaning.
+// Every function has one more overload, for expressions for which it has no meaning: it compiles to one readable error,
+// and what it returns takes the place of the result without another word. Constraints keep it out of the way of what
+// has a meaning.
 
 // pergrad/gradients/noise.hpp - Gaussian noise on a bounded sum: the only thing that a private optimizer accepts
 //
-// standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can neither be
-// forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator an evaluation,
-// whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
+// standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can
+// neither be forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator an
+// evaluation, whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
 
 // pergrad/gradients/sums.hpp - what can be made of per-sample gradients over a batch: sums, moments, rows, products
 //
-// Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish` completes the
-// result. Only sum(clip(...)) and its kin know a sensitivity.
+// Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish`
+// completes the result. Only sum(clip(...)) and its kin know a sensitivity.
 
 // pergrad/gradients/scalars.hpp - one number a sample: losses, norms, projections, and arithmetic on them
 //
-// These are private values. They come out under `unprotected::` only, and as weights of a sum they give it no sensitivity.
+// These are private values. They come out under `unprotected::` only, and as weights of a sum they give it no
+// sensitivity.
 
 namespace pergrad::inline v0_1 {
 
@@ -6012,7 +6183,8 @@ struct powered {
 };
 
 template <class Left, class Right>
-concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) || (scalar_operand<Left> && per_sample_scalar<Right>);
+concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) ||
+                         (scalar_operand<Left> && per_sample_scalar<Right>);
 
 }  // namespace detail
 
@@ -6031,8 +6203,8 @@ template <class Network, class Loss>
 [[nodiscard]] auto squared_l2_norms(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return detail::norm_of<per_sample_gradient_leaf<Network, Loss>, true>{gradients};
 }
-/// The inner product of every sample's gradient with `direction`, parameter_count values in PyTorch's order that must live
-/// until the evaluation. Throws std::invalid_argument for another size.
+/// The inner product of every sample's gradient with `direction`, parameter_count values in PyTorch's order that must
+/// live until the evaluation. Throws std::invalid_argument for another size.
 template <class Network, class Loss>
 [[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss>& gradients,
                        std::type_identity_t<std::span<const typename Network::scalar>> direction) {
@@ -6089,7 +6261,8 @@ namespace detail {
 template <class Scalar>
 on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
   if (request.sum_count == on_host::most_sums) {
-    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) + " sums");
+    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) +
+                                " sums");
   }
   request.backward = true;
   return request.sums[request.sum_count++];
@@ -6173,7 +6346,8 @@ class bounded_sum : public detail::expression_tag {
   bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
   [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
-  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is replaced.
+  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is
+  /// replaced.
   [[nodiscard]] double sensitivity() const noexcept {
     return (relation_ == neighbouring::replace_one ? 2 : 1) * clipped_.sensitivity();
   }
@@ -6236,7 +6410,8 @@ class variance_of : public detail::expression_tag {
   std::vector<scalar> mean_;
 };
 
-/// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped ones.
+/// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped
+/// ones.
 template <class Gradients, bool Clipped>
 class materialised_gradients : public detail::expression_tag {
  public:
@@ -6286,9 +6461,11 @@ template <class Gradients, bool Clipped>
 class gradient_row : public materialised_gradients<Gradients, Clipped> {
  public:
   static constexpr bool whole_batch = false;
-  gradient_row(Gradients gradients, std::size_t sample) : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
+  gradient_row(Gradients gradients, std::size_t sample)
+      : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
     if (sample >= gradients.size()) {
-      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " + std::to_string(gradients.size()));
+      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " +
+                              std::to_string(gradients.size()));
     }
   }
 };
@@ -6317,7 +6494,8 @@ class outputs_of : public detail::expression_tag {
   scalar* out_ = nullptr;
 };
 
-/// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the evaluation.
+/// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the
+/// evaluation.
 template <class Leaf>
 class gram_of : public detail::expression_tag {
  public:
@@ -6339,7 +6517,8 @@ class gram_of : public detail::expression_tag {
     const std::size_t count = leaf_.size();
     executor.parallel(count, [&](std::size_t a, std::size_t) {
       for (std::size_t b = 0; b <= a; ++b) {
-        const double value = on_host::dot(rows_.data() + a * width, rows_.data() + b * width, static_cast<on_host::index>(width));
+        const double value =
+            on_host::dot(rows_.data() + a * width, rows_.data() + b * width, static_cast<on_host::index>(width));
         out[a * count + b] = value;
         out[b * count + a] = value;
       }
@@ -6374,7 +6553,8 @@ template <class Network, class Loss>
 }
 /// sum_b clip(g_b), with the sensitivity that belongs to the neighbouring relation.
 template <class Leaf, class Rule>
-[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped, neighbouring relation = neighbouring::add_or_remove_one) {
+[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped,
+                       neighbouring relation = neighbouring::add_or_remove_one) {
   return bounded_sum<Leaf, Rule>{clipped, relation};
 }
 /// sum_b w_b g_b; weights: any per-sample scalar expression over the same gradients.
@@ -6393,7 +6573,8 @@ template <class Network, class Loss>
     throw std::invalid_argument("pergrad: weighted_sum: " + std::to_string(weights.size()) + " weights for " +
                                 std::to_string(gradients.size()) + " samples");
   }
-  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{gradients, weights};
+  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{
+      gradients, weights};
 }
 /// (1/B) sum_b g_b² (BackPACK's second moment).
 template <class Network, class Loss>
@@ -7152,7 +7333,8 @@ class gradient {
 
 }  // namespace unprotected
 
-/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk only.
+/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk
+/// only.
 template <class Network>
 class bounded_total : public detail::expression_tag {
  public:
@@ -7211,7 +7393,8 @@ struct gaussian_noise_of {
   Generator* generator;
 };
 
-/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred to.
+/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred
+/// to.
 template <random_generator Generator>
 [[nodiscard]] gaussian_noise_of<Generator> gaussian_noise(noise_multiplier multiplier, Generator& generator) {
   return {multiplier, &generator};
@@ -7219,6 +7402,13 @@ template <random_generator Generator>
 template <random_generator Generator>
 [[nodiscard]] error::explained gaussian_noise(noise_multiplier /*multiplier*/, const Generator&& /*generator*/) {
   static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
+
+template <class Number, class Generator>
+requires std::is_arithmetic_v<Number>
+[[nodiscard]] error::explained gaussian_noise(Number /*multiplier*/, Generator&& /*generator*/) {
+  static_cast<void>(error::plain_number<error::function::gaussian_noise, noise_multiplier, Number>{});
   return {};
 }
 
@@ -7234,7 +7424,8 @@ class noised_sum : public detail::expression_tag {
   [[nodiscard]] double standard_deviation() const noexcept { return noise_.multiplier.value() * sum_.sensitivity(); }
 
   void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    if (accumulate) throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
+    if (accumulate)
+      throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
     sum_.attach(request, out, false);
   }
   /// Draws the noise: one step of the generator.
@@ -7277,8 +7468,9 @@ class total_reference {
   explicit total_reference(const bounded_total<Network>& total) : total_{&total} {}
   [[nodiscard]] double sensitivity() const {
     if (!(total_->sensitivity() > 0)) {
-      throw std::logic_error("pergrad: noise on a bounded_total that knows no sensitivity: add a clipped sum to it first, or " +
-                             std::string{"clear(sensitivity) it"});
+      throw std::logic_error(
+          "pergrad: noise on a bounded_total that knows no sensitivity: add a clipped sum to it first, or " +
+          std::string{"clear(sensitivity) it"});
     }
     return total_->sensitivity();
   }
@@ -7300,8 +7492,8 @@ template <class Leaf, class Rule, class Generator>
   return noised_sum<bounded_sum<Leaf, Rule>, Generator>{sum, noise};
 }
 template <class Network, class Generator>
-requires(!detail::is_explained<Network>)
-[[nodiscard]] auto operator+(const bounded_total<Network>& total, gaussian_noise_of<Generator> noise) {
+requires(!detail::is_explained<Network>) [[nodiscard]] auto operator+(const bounded_total<Network>& total,
+                                                                      gaussian_noise_of<Generator> noise) {
   return noised_total<Network, Generator>{total_reference<Network>{total}, noise};
 }
 template <class Other, class Generator>
@@ -7321,6 +7513,10 @@ struct is_clipped : std::false_type {};
 template <class Leaf, class Rule>
 struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
 
+template <class Leaf, class Numbers>
+concept numbers_for =
+    is_leaf<Leaf>::value && std::is_convertible_v<const Numbers&, std::span<const typename Leaf::scalar>>;
+
 /// Operands of which one is an expression, but for which there is no arithmetic.
 template <class Left, class Right>
 concept unpaired = (expression<Left> || expression<Right>)&&!scalar_pairing<Left, Right>;
@@ -7329,6 +7525,10 @@ template <class Type>
 inline constexpr bool is_noise = false;
 template <class Generator>
 inline constexpr bool is_noise<gaussian_noise_of<Generator>> = true;
+template <class Expression>
+inline constexpr bool is_noised = false;
+template <class Sum, class Generator>
+inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
 
 /// Arithmetic that is offered for neither operand.
 template <class Left, class Right>
@@ -7353,12 +7553,14 @@ template <strategy Strategy, detail::expression_but_no_leaf Given>
 
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained losses(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained l2_norms(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
@@ -7375,20 +7577,30 @@ template <detail::expression_but_no_leaf Given, class... Rest>
   }
   return {};
 }
+template <class Network, class Loss, class Direction>
+requires(!detail::numbers_for<per_sample_gradient_leaf<Network, Loss>, Direction>) [[nodiscard]] error::explained
+    dot(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/, const Direction& /*direction*/) {
+  if constexpr (!detail::is_explained<Direction>) {
+    static_cast<void>(
+        error::operand_does_not_fit<error::function::dot, std::span<const typename Network::scalar>, Direction>{});
+  }
+  return {};
+}
 
 template <detail::expression Given, class... Bound>
-requires(!detail::is_leaf<Given>::value || !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1)))
-[[nodiscard]] error::explained clip(const Given& /*given*/, const Bound&... /*bound*/) {
+requires(!detail::is_leaf<Given>::value ||
+         !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
+    clip(const Given& /*given*/, const Bound&... /*bound*/) {
   if constexpr (!detail::any_explained<Given, Bound...>) {
     static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
   }
   return {};
 }
 template <detail::expression Given, class... Bound>
-requires(!detail::is_leaf<Given>::value ||
-         !((std::is_convertible_v<Bound, l2_clip_norm> || std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
-           (sizeof...(Bound) == 1)))
-[[nodiscard]] error::explained clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
+requires(!detail::is_leaf<Given>::value || !((std::is_convertible_v<Bound, l2_clip_norm> ||
+                                              std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
+                                             (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
+    clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
   if constexpr (!detail::any_explained<Given, Bound...>) {
     static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
   }
@@ -7403,8 +7615,8 @@ template <detail::expression_but_no_leaf Given, class... Rest>
 }
 
 template <detail::expression_but_no_leaf Given, class... Rest>
-requires(!detail::is_clipped<Given>::value)
-[[nodiscard]] error::explained sum(const Given& /*given*/, const Rest&... /*rest*/) {
+requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained
+    sum(const Given& /*given*/, const Rest&... /*rest*/) {
   if constexpr (!detail::any_explained<Given, Rest...>) {
     static_cast<void>(error::cannot_be_summed<error::function::sum, Given, Rest...>{});
   }
@@ -7412,41 +7624,51 @@ requires(!detail::is_clipped<Given>::value)
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained mean(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
   return {};
 }
 template <detail::expression Given, class Weights>
-requires(!detail::is_leaf<Given>::value || (detail::expression<Weights> && !per_sample_scalar<Weights>))
-[[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
+requires(!detail::is_leaf<Given>::value || (!per_sample_scalar<Weights> && !detail::numbers_for<Given, Weights>))
+    [[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
   if constexpr (!detail::any_explained<Given, Weights>) {
-    static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
+    if constexpr (detail::is_leaf<Given>::value && !detail::expression<Weights>) {
+      static_cast<void>(error::operand_does_not_fit<error::function::weighted_sum,
+                                                    std::span<const typename Given::scalar>, Weights>{});
+    } else {
+      static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
+    }
   }
   return {};
 }
 template <detail::expression_but_no_leaf Given>
-requires(!detail::is_clipped<Given>::value)
-[[nodiscard]] error::explained materialise(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
+requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained materialise(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained second_moment(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained variance(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained outputs(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained gram(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
   return {};
 }
 
@@ -7454,43 +7676,51 @@ template <detail::expression_but_no_leaf Given>
 template <class Left, class Right>
 requires detail::unpaired<Left, Right>
 [[nodiscard]] error::explained min(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::unpaired<Left, Right>
 [[nodiscard]] error::explained max(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::unpaired<Left, Right>
 [[nodiscard]] error::explained pow(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator+(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator-(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator*(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator/(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) {
+  if constexpr (detail::is_noised<Left> && std::is_arithmetic_v<Right>) {
+    static_cast<void>(error::plain_number<error::function::divided_by, expected_batch_size, Right>{});
+  } else if constexpr (!detail::any_explained<Left, Right>) {
     static_cast<void>(error::has_no_meaning<error::function::divided_by, Left, Right>{});
   }
   return {};
@@ -7610,11 +7840,6 @@ void evaluate_together(const host& executor, First& first, Rest&... rest) {
   (rest.finish(executor), ...);
 }
 
-template <class Expression>
-inline constexpr bool is_noised = false;
-template <class Sum, class Generator>
-inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
-
 template <class Destination, class Expression>
 [[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
   using value_type = typename value_type_of<Expression>::type;
@@ -7645,17 +7870,28 @@ struct is_assignment : std::false_type {};
 template <class Expression, bool Enclosed>
 struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
 
+template <class Destination, class Value>
+concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
+                         std::is_constructible_v<std::span<Value>, Destination&> ||
+                         requires(Destination& destination) {
+  requires std::is_convertible_v<decltype(destination.values()), std::span<Value>>;
+};
+
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
   if constexpr (any_explained<Destination, Expression>) {
     return std::type_identity<char>{};
-  } else if constexpr (is_private_gradient<Destination>::value && (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
+  } else if constexpr (is_private_gradient<Destination>::value &&
+                       (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
     return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
   } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
+  } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
+    return std::type_identity<error::destination_does_not_fit<
+        Destination, std::span<typename value_type_of<Expression>::type>, Expression>>{};
   } else {
     return std::type_identity<char>{};
   }
@@ -7665,8 +7901,8 @@ using assignment_explanation = typename decltype(explanation_of_assignment<Funct
 
 }  // namespace detail
 
-/// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right size, an
-/// `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
+/// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right
+/// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
@@ -7711,7 +7947,8 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
 }
 /// The same for a total of chunks.
 template <class Network, class Generator>
-void evaluate_into(const host& executor, private_gradient<Network>& update, const noised_total<Network, Generator>& noised) {
+void evaluate_into(const host& executor, private_gradient<Network>& update,
+                   const noised_total<Network, Generator>& noised) {
   const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
   const std::span<typename Network::scalar> out = gradient_access::values(update);
   const auto from = gradient_access::values(noised.total.total());
@@ -7719,7 +7956,8 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   const std::uint64_t step = noised.noise.generator->next_step();
   executor.parallel((out.size() + 8191) / 8192, [&](std::size_t task, std::size_t) {
     const std::size_t first = task * 8192;
-    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first, deviation,
+    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first,
+                                           deviation,
                                            out.subspan(first, std::min<std::size_t>(8192, out.size() - first)));
   });
 }
@@ -7746,23 +7984,36 @@ void evaluate_into(const host& /*executor*/, const First&, const Second&, const 
   }
 }
 
+template <class First, class... Rest>
+requires(!std::is_convertible_v<const First&, const host&> &&
+         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
+}
+
 /// Values that are not protected by noise: for tests, debugging and non-private training. Their names say so.
 namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
 template <class Destination, class Expression>
-requires(!pergrad::detail::is_assignment<Expression>::value)
-void evaluate_into(const host& executor, Destination&& destination, const Expression& expression) {
+requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const host& executor,
+                                                                                Destination&& destination,
+                                                                                const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
 template <class... Assignments>
-requires((pergrad::detail::is_assignment<Assignments>::value || pergrad::detail::is_explained<Assignments>) && ...)
-void evaluate_into(const host& executor, Assignments... assignments) {
+requires((pergrad::detail::is_assignment<Assignments>::value ||
+          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const host& executor,
+                                                                               Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluate_together(executor, assignments...);
   }
+}
+template <class First, class... Rest>
+requires(!std::is_convertible_v<const First&, const host&> &&
+         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
 template <class Expression>
@@ -7773,7 +8024,8 @@ template <class Expression>
     static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
     return std::vector<double>{};
   } else {
-    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(pergrad::detail::value_count_of(expression));
+    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(
+        pergrad::detail::value_count_of(expression));
     unprotected::evaluate_into(executor, result, expression);
     return result;
   }
@@ -7781,7 +8033,8 @@ template <class Expression>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping) parts
+// pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping)
+// parts
 //
 // Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; columns likewise.
 
@@ -7860,7 +8113,9 @@ template <std::size_t Height, std::size_t Width = Height>
 struct adaptive_avg_pool2d : detail::mean_of_window {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Height, Width}; }
   [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept { return part(in.e1, Height, i); }
-  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t i) noexcept { return part(in.e2, Width, i); }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t i) noexcept {
+    return part(in.e2, Width, i);
+  }
   /// Inputs that the mean of output (i, j) counts.
   [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
     const window_range row = rows(in, i);
@@ -7883,8 +8138,8 @@ struct adaptive_avg_pool2d : detail::mean_of_window {
 
 namespace pergrad::inline v0_1 {
 
-/// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel), `padding<>`
-/// (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
+/// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
 struct avg_pool2d : detail::sliding_windows<Kernel, Options...>, detail::mean_of_window {};
 
@@ -7900,17 +8155,20 @@ struct batch_norm2d {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/conv2d.hpp - 2-d convolution  y[o, i, j] = b[o] + sum_{c, k, l} W[o, c, k, l] x[c, i s + k r - p, j s + l r - p]
+// pergrad/layers/conv2d.hpp - 2-d convolution  y[o, i, j] = b[o] + sum_{c, k, l} W[o, c, k, l] x[c, i s + k r - p, j s
+// + l r - p]
 //
 // Per-sample gradient: a correlation of the padded input with delta in which stride and dilation change places
-//     G_b[o, c, k, l] = sum_{i, j} delta[o, i, j] x[c, i s + k r - p, j s + l r - p]       (Rochette et al. 2019, arXiv:1912.06015)
-// which is the outer-product sum over the T = H_out W_out windows that the layer's view shows: the geometry says it all.
+//     G_b[o, c, k, l] = sum_{i, j} delta[o, i, j] x[c, i s + k r - p, j s + l r - p]       (Rochette et al. 2019,
+//     arXiv:1912.06015)
+// which is the outer-product sum over the T = H_out W_out windows that the layer's view shows: the geometry says it
+// all.
 
 namespace pergrad::inline v0_1 {
 
-/// `conv2d<Channels, Kernel, Options...>` on `{channels, height, width}`. Kernel: one number, or `extent{height, width}`.
-/// Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`.
-/// PyTorch: `nn.Conv2d` with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
+/// `conv2d<Channels, Kernel, Options...>` on `{channels, height, width}`. Kernel: one number, or `extent{height,
+/// width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch: `nn.Conv2d`
+/// with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv2d {
   static constexpr detail::window_options options = detail::gather_options<Options...>();
@@ -7935,7 +8193,8 @@ struct conv2d {
     if (options.unknown_given) return detail::mistake::option_not_offered;
     if (in.rank() != 3) return detail::mistake::needs_an_image;
     if (Channels == 0 || Kernel.height == 0 || Kernel.width == 0 || options.stride.height == 0 ||
-        options.stride.width == 0 || options.dilation.height == 0 || options.dilation.width == 0 || options.groups == 0) {
+        options.stride.width == 0 || options.dilation.height == 0 || options.dilation.width == 0 ||
+        options.groups == 0) {
       return detail::mistake::zero_is_no_size;
     }
     if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return detail::mistake::groups_do_not_divide;
@@ -7945,10 +8204,10 @@ struct conv2d {
 
  private:
   [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
-    return {detail::window_count(in.e1, Kernel.height, options.stride.height, options.padding.height,
-                                 options.dilation.height),
-            detail::window_count(in.e2, Kernel.width, options.stride.width, options.padding.width,
-                                 options.dilation.width)};
+    return {
+        detail::window_count(in.e1, Kernel.height, options.stride.height, options.padding.height,
+                             options.dilation.height),
+        detail::window_count(in.e2, Kernel.width, options.stride.width, options.padding.width, options.dilation.width)};
   }
 };
 
@@ -7964,7 +8223,8 @@ struct flatten {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/gelu.hpp - Gaussian error linear unit  y = x Phi(x);  dy/dx = Phi(x) + x phi(x)   (Hendrycks & Gimpel 2016)
+// pergrad/layers/gelu.hpp - Gaussian error linear unit  y = x Phi(x);  dy/dx = Phi(x) + x phi(x)   (Hendrycks & Gimpel
+// 2016)
 
 namespace pergrad::inline v0_1 {
 
@@ -8031,8 +8291,8 @@ struct linear {
 
 namespace pergrad::inline v0_1 {
 
-/// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel), `padding<>`
-/// (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
+/// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
 template <extent Kernel, class... Options>
 struct max_pool2d : detail::sliding_windows<Kernel, Options...> {
   template <class Value>
@@ -8047,7 +8307,8 @@ struct max_pool2d : detail::sliding_windows<Kernel, Options...> {
   [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
     return best;
   }
-  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after it.
+  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after
+  /// it.
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
                                               math::element_t<Value> /*divisor*/) noexcept {
@@ -8102,7 +8363,8 @@ struct sigmoid {
 
 namespace pergrad::inline v0_1 {
 
-/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by 2e-9).
+/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
+/// 2e-9).
 struct softplus {
   static constexpr bool on_vectors = true;
 
@@ -8142,8 +8404,8 @@ struct tanh {
 
 namespace pergrad::inline v0_1 {
 
-/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a sample's
-/// outputs. Stable for any logits.
+/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
+/// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
   template <class Scalar>
   using target = Scalar;
@@ -8175,7 +8437,8 @@ struct binary_cross_entropy_with_logits {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y) - onehot(t)
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
 
 namespace pergrad::inline v0_1 {
 
@@ -8212,7 +8475,8 @@ struct cross_entropy {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/losses/mean_squared_error.hpp - L = (1/n) sum_i (y_i - t_i)^2 over a sample's n outputs;  dL/dy_i = (2/n)(y_i - t_i)
+// pergrad/losses/mean_squared_error.hpp - L = (1/n) sum_i (y_i - t_i)^2 over a sample's n outputs;  dL/dy_i = (2/n)(y_i
+// - t_i)
 
 namespace pergrad::inline v0_1 {
 
@@ -8245,18 +8509,20 @@ struct mean_squared_error {
 }  // namespace pergrad::inline v0_1
 // pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
 //
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + stability)
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
 
 // pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
 //
-// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user states,
-// never the size of the batch that was drawn, which is a private value.
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
+// states, never the size of the batch that was drawn, which is a private value.
 
 namespace pergrad::inline v0_1 {
 
 struct optimizer_access {
   template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient, double scale) {
+  static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient,
+                    double scale) {
     optimizer.apply(executor, network, gradient, scale);
   }
 };
@@ -8266,14 +8532,21 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  void step(const host& executor, Network& network, const private_gradient<Network>& gradient, expected_batch_size divisor) {
+  void step(const host& executor, Network& network, const private_gradient<Network>& gradient,
+            expected_batch_size divisor) {
     optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
   }
   template <class Gradient>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, expected_batch_size /*divisor*/) {
+  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+            expected_batch_size /*divisor*/) {
     if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
+  }
+  template <class Gradient, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
 
  protected:
@@ -8295,7 +8568,8 @@ namespace unprotected {
 
 /// One update with scale * gradient, for ordinary training: no privacy.
 template <class Optimizer, class Network>
-void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient, double scale = 1) {
+void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient,
+          double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
     optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
   }
@@ -8320,7 +8594,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   using scalar = typename Network::scalar;
   /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
   explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()}, options_{options}, first_{Network::parameter_count, "an optimizer's first moment"},
+      : rate_{rate.value()},
+        options_{options},
+        first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
     if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
@@ -8335,6 +8611,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     const auto count = static_cast<double>(steps_);
     const auto beta1 = static_cast<scalar>(options_.beta1);
     const auto beta2 = static_cast<scalar>(options_.beta2);
+    const auto rest1 = static_cast<scalar>(1 - options_.beta1);  // in double: 1 - 0.999F is off by 1e-5
+    const auto rest2 = static_cast<scalar>(1 - options_.beta2);
     const auto rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count)));
     const auto correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count)));
     const auto stability = static_cast<scalar>(options_.stability);
@@ -8344,8 +8622,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     scalar* second = second_.data();
     this->for_each_parameter(executor, [&](std::size_t i) {
       const scalar value = factor * gradient[i];
-      first[i] = beta1 * first[i] + (1 - beta1) * value;
-      second[i] = beta2 * second[i] + (1 - beta2) * value * value;
+      first[i] = beta1 * first[i] + rest1 * value;
+      second[i] = beta2 * second[i] + rest2 * value * value;
       parameters[i] -= rate * first[i] / (std::sqrt(second[i]) * correction + stability);
     });
   }
@@ -9091,8 +9369,8 @@ namespace detail {
 }  // namespace pergrad::inline v0_1
 // pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
 //
-// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are never
-// written: who has them can subtract the noise.
+// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
+// never written: who has them can subtract the noise.
 
 #include <fstream>
 
@@ -9141,7 +9419,8 @@ void save_parameters(const Network& network, const std::string& path) {
   }
 }
 
-/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and where.
+/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and
+/// where.
 template <class Network>
 void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
@@ -9163,13 +9442,14 @@ void load_parameters(Network& network, const std::string& path) {
   const std::string extent = "(" + std::to_string(Network::parameter_count) + ",)";
   if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
       dictionary.find("'fortran_order': False") == std::string::npos) {
-    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent + ", found " +
-                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent +
+                             ", found " + dictionary.substr(0, dictionary.find_last_of('}') + 1));
   }
   const std::size_t found = bytes.size() - std::min(bytes.size(), start);
   if (found != values.size_bytes()) {
-    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) + " bytes of values at byte " +
-                             std::to_string(start) + ", found " + (found > values.size_bytes() ? "more" : std::to_string(found)));
+    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) +
+                             " bytes of values at byte " + std::to_string(start) + ", found " +
+                             (found > values.size_bytes() ? "more" : std::to_string(found)));
   }
   std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
 }
@@ -9220,11 +9500,12 @@ template <class Network>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot part
+// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
+// part
 //
-// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with probability
-// q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty batch; divide by the
-// public constant; update. The ledger counts the event that this very sampler yields.
+// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
+// probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
+// batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
 
 #include <variant>
 
@@ -9237,27 +9518,27 @@ enum class clipping_kind { flat, per_layer, automatic };
 
 /// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
 struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;               ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;          ///< sigma; the noise's standard deviation is sigma C
-  std::optional<poisson_sampling> sampling;       ///< how records enter a batch, and what that costs
-  std::optional<expected_batch_size> divisor;     ///< a public constant, never the drawn size
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
+  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma C
+  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
+  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
   std::optional<pergrad::learning_rate> learning_rate;
   clipping_kind clipping = clipping_kind::flat;
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;                            ///< of sgd
-  adam_options adam{};                            ///< of adam
-  pergrad::max_batch max_batch{256};              ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;           ///< steps beyond it are refused
-  bool private_metrics = false;                   ///< keep losses and norms of the last step, for `unprotected::metrics`
+  double momentum = 0;                   ///< of sgd
+  adam_options adam{};                   ///< of adam
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
+  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
 /// Private values of one step: for debugging, never for release.
 struct step_metrics {
   std::size_t batch_size = 0;
-  double mean_loss = 0;         ///< over the batch; NaN if it was empty
-  double mean_norm = 0;         ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;      ///< samples whose norm is above C
-  std::size_t non_finite = 0;   ///< samples that were left out
+  double mean_loss = 0;        ///< over the batch; NaN if it was empty
+  double mean_norm = 0;        ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;     ///< samples whose norm is above C
+  std::size_t non_finite = 0;  ///< samples that were left out
 };
 
 template <class Network, class Loss, random_generator Generator>
@@ -9267,7 +9548,8 @@ template <class Network, class Loss, class Generator>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
 }  // namespace unprotected
 
-/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates nothing.
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
+/// nothing.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator>
 class dp_sgd {
  public:
@@ -9277,10 +9559,19 @@ class dp_sgd {
   static constexpr bool is_private = Generator::is_private;
 
   /// Throws std::invalid_argument naming an option that is missing or out of range.
-  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options, Generator generator = Generator{})
-      : executor_{&executor}, network_{&network}, loss_{loss}, options_{checked(options)}, generator_{std::move(generator)},
-        tape_{executor, options.max_batch}, total_{executor}, update_{executor}, optimizer_{make_optimizer(options)},
-        accountant_{options.budget}, event_{options.sampling->event(*options.noise)} {
+  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
+         Generator generator = Generator{})
+      : executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        options_{checked(options)},
+        generator_{std::move(generator)},
+        tape_{executor, options.max_batch},
+        total_{executor},
+        update_{executor},
+        optimizer_{make_optimizer(options)},
+        accountant_{options.budget},
+        event_{options.sampling->event(*options.noise)} {
     records_.reserve(options.max_batch.count);
     if (options.private_metrics) {
       losses_.resize(options.max_batch.count);
@@ -9288,7 +9579,8 @@ class dp_sgd {
     }
     const double deviation = options.noise->value() * sensitivity();
     if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
+                                  std::to_string(deviation));
     }
     accountant_.prepare(event_);
   }
@@ -9296,9 +9588,9 @@ class dp_sgd {
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
-  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget, std::invalid_argument for
-  /// records that do not fit the network or the loss (all are looked at, drawn or not: which ones are drawn is private); nothing
-  /// is changed then.
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
+  /// std::invalid_argument for records that do not fit the network or the loss (all are looked at, drawn or not: which
+  /// ones are drawn is private); nothing is changed then.
   void step(const dataset<scalar, target>& records) {
     require_fit(records);
     accountant_.spend(event_);
@@ -9349,11 +9641,12 @@ class dp_sgd {
     const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
     if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
     if (records.input_shape().size() != width) {
-      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " + std::to_string(width));
+      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " +
+             std::to_string(width));
     }
     if (records.targets().size() != records.size() * target_count) {
-      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) + " records, the loss takes " +
-             std::to_string(target_count) + " a record");
+      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
+             " records, the loss takes " + std::to_string(target_count) + " a record");
     }
     for (std::size_t record = 0; record < records.size(); ++record) {
       if (!Loss::valid(Network::output_shape, records.targets(record))) {
@@ -9382,7 +9675,8 @@ class dp_sgd {
     const std::vector<std::uint32_t> nobody;
     const dataset<scalar, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), [](const auto& sum) { return sum.sensitivity(); });
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
+                        [](const auto& sum) { return sum.sensitivity(); });
   }
 
   void add_chunk(const dataset<scalar, target>& records) {
@@ -9438,11 +9732,14 @@ template <class Network, class Loss, random_generator Generator>
 requires detail::cannot_be_trained<Network, Loss>
 class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
+  static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
  public:
   static constexpr bool is_private = Generator::is_private;
-  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) noexcept {}
-  dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  template <class Any>
+  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
+  template <class Any>
+  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
   step_metrics metrics_;
 };
 
@@ -9450,6 +9747,12 @@ template <class Network, class Loss>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
 template <class Network, class Loss, random_generator Generator>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+
+/// The trainer refers to the network: a temporary one is an error that says so.
+template <class Network, class Loss>
+dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator>;
 
 namespace unprotected {
 

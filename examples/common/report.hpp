@@ -141,9 +141,11 @@ struct run_report {
   const std::string nlohmann_json = std::to_string(NLOHMANN_JSON_VERSION_MAJOR) + "." +
                                     std::to_string(NLOHMANN_JSON_VERSION_MINOR) + "." +
                                     std::to_string(NLOHMANN_JSON_VERSION_PATCH);
-  json["versions"] = {
-      {"pergrad", report.pergrad_version}, {"compiler", compiler}, {"cli11", CLI11_VERSION},
-      {"nlohmann_json", nlohmann_json},    {"zlib", zlibVersion()}};
+  json["versions"] = {{"pergrad", report.pergrad_version},
+                      {"compiler", compiler},
+                      {"cli11", CLI11_VERSION},
+                      {"nlohmann_json", nlohmann_json},
+                      {"zlib", zlibVersion()}};
   return json;
 }
 

@@ -6,10 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <pergrad/shape.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
+
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -17,25 +18,31 @@ namespace pergrad::inline v0_1 {
 template <class Loss, class Scalar>
 using target_of = typename Loss::template target<Scalar>;
 
-/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or several).
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or
+/// several).
 template <class Scalar, class Target>
 class dataset {
  public:
   /// Throws std::invalid_argument unless both spans hold the same, whole number of records.
-  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input, std::size_t targets_per_record = 1)
+  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input,
+          std::size_t targets_per_record = 1)
       : inputs_{inputs}, targets_{targets}, input_{input}, targets_per_record_{targets_per_record} {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
-        targets.size() % targets_per_record != 0 || inputs.size() / input.size() != targets.size() / targets_per_record) {
-      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) + " input values in records of " +
-                                  std::to_string(input.size()) + " do not match " + std::to_string(targets.size()) +
-                                  " targets, " + std::to_string(targets_per_record) + " a record");
+        targets.size() % targets_per_record != 0 ||
+        inputs.size() / input.size() != targets.size() / targets_per_record) {
+      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) +
+                                  " input values in records of " + std::to_string(input.size()) + " do not match " +
+                                  std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
+                                  " a record");
     }
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
   [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
   [[nodiscard]] shape input_shape() const noexcept { return input_; }
-  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept { return inputs_.data() + record * input_.size(); }
+  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept {
+    return inputs_.data() + record * input_.size();
+  }
   [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
     return targets_.subspan(record * targets_per_record_, targets_per_record_);
   }
@@ -55,8 +62,8 @@ class batch {
   using scalar = typename Network::scalar;
   using target = target_of<Loss, scalar>;
 
-  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or if a
-  /// target is not valid for the loss.
+  /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
+  /// if a target is not valid for the loss.
   batch(std::span<const scalar> inputs, std::span<const target> targets)
       : records_{inputs, targets, Network::input_shape, per_sample}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check(i);
@@ -80,7 +87,9 @@ class batch {
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] const scalar* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
-  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept { return records_.targets(record(sample)); }
+  [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
+    return records_.targets(record(sample));
+  }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);

@@ -8,18 +8,19 @@
 // It comes in one of five kinds, told apart by its members:
 //   affine       affine(in)                    y_t = W view_t(x) + b: everything follows from the geometry
 //   elementwise  value(x), derivative(x, y)    one scalar function: everything follows from it
-//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its gradient
-//   reshape      is_reshape                    the same values under another shape
-//   general      forward/backward/factors      anything else; the kind that users write
+//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its
+//   gradient reshape      is_reshape                    the same values under another shape general
+//   forward/backward/factors      anything else; the kind that users write
 #pragma once
 
 #include <concepts>
 #include <cstddef>
-#include <pergrad/gradients/factors.hpp>
-#include <pergrad/shape.hpp>
 #include <span>
 #include <type_traits>
 #include <utility>
+
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -48,17 +49,25 @@ concept has_value = requires(float x) {
   { Layer::value(x) } -> std::convertible_to<float>;
 };
 template <class Layer>
-concept is_reshape = requires { requires Layer::is_reshape; };
+concept is_reshape = requires {
+  requires Layer::is_reshape;
+};
 template <class Layer>
-concept is_branch_sum = requires { requires Layer::is_branch_sum; };
+concept is_branch_sum = requires {
+  requires Layer::is_branch_sum;
+};
 template <class Layer>
-concept is_mixing = requires { requires Layer::mixes_samples; };
+concept is_mixing = requires {
+  requires Layer::mixes_samples;
+};
 template <class Layer>
 concept has_accepts = requires(shape in) {
   { Layer::accepts(in) } -> std::convertible_to<bool>;
 };
 template <class Layer>
-concept has_factors = requires(shape in) { Layer::factors(in).size(); };
+concept has_factors = requires(shape in) {
+  Layer::factors(in).size();
+};
 template <class Layer>
 concept has_saved_count = requires(shape in) {
   { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
@@ -71,16 +80,24 @@ concept has_windows = requires(shape in, std::size_t i, float x) {
 };
 template <class Layer, class Scalar = float>
 concept has_plain_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                     std::span<Scalar> y) { Layer::forward(in, w, x, y); };
+                                     std::span<Scalar> y) {
+  Layer::forward(in, w, x, y);
+};
 template <class Layer, class Scalar = float>
 concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                      std::span<Scalar> y) { Layer::forward(in, w, x, y, y); };
+                                      std::span<Scalar> y) {
+  Layer::forward(in, w, x, y, y);
+};
 template <class Layer, class Scalar = float>
 concept has_plain_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                      std::span<Scalar> dx) { Layer::backward(in, w, x, x, dx); };
+                                      std::span<Scalar> dx) {
+  Layer::backward(in, w, x, x, dx);
+};
 template <class Layer, class Scalar = float>
 concept has_saving_backward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
-                                       std::span<Scalar> dx) { Layer::backward(in, w, x, x, dx, dx); };
+                                       std::span<Scalar> dx) {
+  Layer::backward(in, w, x, x, dx, dx);
+};
 template <class Layer>
 concept has_general_forward = has_plain_forward<Layer> || has_saving_forward<Layer>;
 template <class Layer>
@@ -113,20 +130,20 @@ template <class Layer>
 
 /// A layer whose per-sample gradient the library can derive. See the head of this file and docs/custom_layers.md.
 ///
-/// requires  `output_shape(in)` and `parameter_count(in)` constexpr; `forward` writes every element of y; `backward` writes
+/// requires  `output_shape(in)` and `parameter_count(in)` constexpr; `forward` writes every element of y; `backward`
+/// writes
 ///           every element of dx from (parameters, x, backprop) of the same sample; both depend on nothing else
 /// ensures   the library derives gradients, norms, clipping and memory from `factors(in)`
 template <class Layer>
 concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail::is_reshape<Layer> ||
-                detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
-                (detail::has_output_shape<Layer> && detail::has_general_forward<Layer> &&
-                 detail::has_general_backward<Layer>);
+    detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
+    (detail::has_output_shape<Layer>&& detail::has_general_forward<Layer>&& detail::has_general_backward<Layer>);
 
 /// A loss: exactly one number a sample.
 ///
 /// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
-///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is computed;
-///           `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
+///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {

@@ -5,13 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/tape.hpp>
-#include <string>
-#include <string_view>
-#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -24,7 +25,7 @@ struct description {
   std::size_t tape_bytes = 0;                     ///< a sample's values and gradients that this entry adds to the tape
   norm_method method = norm_method::elementwise;  ///< of its outer-product block; `elementwise` if it has none
   std::size_t positions = 0;                      ///< T of that block, 0 without one
-  double modelled_cost = 0;                       ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
+  double modelled_cost = 0;  ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
 };
 
 namespace detail {
@@ -41,7 +42,8 @@ template <class Type>
 #endif
   std::string result{name};
   for (const std::string_view noise : {"pergrad::v0_1::", "pergrad::", "v0_1::", "detail::"}) {
-    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise)) result.erase(at, noise.size());
+    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise))
+      result.erase(at, noise.size());
   }
   for (std::size_t at = result.find(" >"); at != std::string::npos; at = result.find(" >")) result.erase(at, 1);
   return result;
@@ -95,8 +97,8 @@ template <class Network>
   return rows;
 }
 
-/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and its
-/// modelled cost, with totals and the tile that stays in a core's cache.
+/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and
+/// its modelled cost, with totals and the tile that stays in a core's cache.
 template <class Network>
 [[nodiscard]] std::string describe() {
   if constexpr (std::is_base_of_v<error::explained, Network>) {
@@ -108,21 +110,24 @@ template <class Network>
       std::snprintf(line, sizeof line, values...);
       text += line;
     };
-    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters", "tape bytes", "norm", "T",
-          "cost");
+    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
+          "tape bytes", "norm", "T", "cost");
     std::size_t bytes = 0;
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
       const std::string method{row.parameters == 0 ? std::string_view{"-"} : name_of(row.method)};
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(), detail::to_text(row.in).c_str(),
-            detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes, method.c_str(), row.positions, row.modelled_cost);
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(),
+            detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes,
+            method.c_str(), row.positions, row.modelled_cost);
       bytes += row.tape_bytes;
       cost += row.modelled_cost;
     }
-    print("total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
-          Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
-          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    print(
+        "total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f "
+        "multiply-adds a sample\n",
+        Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+        static_cast<std::size_t>(on_host::lane_count<Network>), cost);
     return text;
   }
 }

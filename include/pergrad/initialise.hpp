@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
 //
-// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index), so a
-// network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as torch.nn.init counts them.
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
+// so a network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as
+// torch.nn.init counts them.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numbers>
+#include <span>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/shape.hpp>
-#include <span>
 
 namespace pergrad::inline v0_1 {
 
@@ -40,7 +42,8 @@ struct fans {
 
 }  // namespace detail
 
-/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in ±1/sqrt(fan_in).
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
+/// ±1/sqrt(fan_in).
 struct layer_default {
   std::uint64_t seed = 0;
   [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
@@ -48,10 +51,12 @@ struct layer_default {
     return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
   }
 };
-/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as `layer_default`.
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
+/// `layer_default`.
 struct kaiming_uniform : layer_default {
   double negative_slope = 0;
-  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
   [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
     const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
     return bound * (2 * detail::public_uniform(seed, index) - 1);
@@ -60,7 +65,8 @@ struct kaiming_uniform : layer_default {
 /// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
 struct kaiming_normal : layer_default {
   double negative_slope = 0;
-  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0) : layer_default{with_seed}, negative_slope{a} {}
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
   [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
     return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
   }
@@ -120,7 +126,8 @@ namespace detail {
 
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
 template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters) {
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
+                           std::span<Scalar> parameters) {
   if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
     Layer::initialise(in, initialiser, first, parameters);
   } else if constexpr (has_affine<Layer>) {
@@ -129,7 +136,8 @@ void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64
     const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const bool weight = i < map.weight_count();
-      parameters[i] = static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+      parameters[i] =
+          static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
     }
   } else {
     const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};

@@ -7,13 +7,14 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/gate.hpp>
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
-#include <span>
 
 namespace pergrad::inline v0_1 {
 
@@ -45,7 +46,8 @@ class static_network {
       using layer_type = typename structure::template layer_at<i>;
       constexpr shape in = structure::shapes[structure::inputs[i]];
       if constexpr (structure::parameter_counts[i] > 0) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i));
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
+                                                  layer_parameters(i));
       }
     });
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/shape.hpp - compile-time shapes of one sample, and the small window sizes that layers take
 //
-// A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what makes
-// a per-sample gradient well defined, and why a layer cannot mix samples by accident.
+// A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what
+// makes a per-sample gradient well defined, and why a layer cannot mix samples by accident.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace pergrad::inline v0_1 {
 /// The logical shape of one sample: 1 to 4 extents, outermost first, as in PyTorch without its batch axis.
 ///
 /// `{features}`, `{positions, features}`, `{channels, height, width}` or `{channels, depth, height, width}`.
-/// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no shape".
+/// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no
+/// shape".
 struct shape {
   std::size_t e0 = 0;
   std::size_t e1 = 0;
@@ -113,7 +114,8 @@ template <class... Options>
   return options;
 }
 
-/// Windows that fit along one axis: floor((size + 2·padding − dilation·(kernel − 1) − 1) / stride) + 1, or 0 if none does.
+/// Windows that fit along one axis: floor((size + 2·padding − dilation·(kernel − 1) − 1) / stride) + 1, or 0 if none
+/// does.
 [[nodiscard]] constexpr std::size_t window_count(std::size_t size, std::size_t kernel, std::size_t stride,
                                                  std::size_t padding, std::size_t dilation) noexcept {
   const std::size_t reach = dilation * (kernel - 1) + 1;

@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <stdexcept>
+
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
-#include <stdexcept>
 
 namespace pergrad::inline v0_1 {
 
@@ -30,16 +31,18 @@ template <class Network>
 struct worker;
 struct tape_access;
 
-/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number depends
-/// on the network alone, so that results do not depend on the number of threads.
+/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
+/// depends on the network alone, so that results do not depend on the number of threads.
 template <class Network>
 inline constexpr index lane_count = [] {
-  constexpr index bytes = std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index bytes =
+      std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
 
-/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its tiles.
-/// An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a sixteenth of the time.
+/// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
+/// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
+/// sixteenth of the time.
 template <class Network>
 [[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
@@ -57,16 +60,17 @@ template <class Network>
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
-inline constexpr std::size_t usual_sums =
-    lane_count<Network> * program<Network>::table.native_size * static_cast<index>(sizeof(typename Network::scalar)) <= (index{64} << 20)
-        ? 2
-        : 1;
+inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.native_size* static_cast<index>(
+                                              sizeof(typename Network::scalar)) <= (index{64} << 20)
+                                              ? 2
+                                              : 1;
 
 }  // namespace on_host
 
 /// The working memory of one network on the host. Construct it once; a step allocates nothing.
 ///
-/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it was made for.
+/// One evaluation at a time may use a tape. It must be evaluated by an executor with no more threads than the one it
+/// was made for.
 template <class Network>
 class tape {
  public:
@@ -93,9 +97,11 @@ class tape {
   [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
   /// Sums that one evaluation may form.
   [[nodiscard]] std::size_t sum_capacity() const noexcept { return max_sums_; }
-  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no memory.
+  /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
+  /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() + direction_.size()) +
+    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
+                             direction_.size()) +
            sizeof(on_host::norm_part) * parts_.size();
   }
 

@@ -1,7 +1,8 @@
-// expect-error: batch_does_not_fit<.*static_network<float, .*linear<10>.*cross_entropy.*batch<.*static_network<float, .*linear<10>.*mean_squared_error
-// SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
+// expect-error: batch_does_not_fit<.*static_network<float, .*linear<10>.*cross_entropy.*batch<.*static_network<float,
+// .*linear<10>.*mean_squared_error SPDX-License-Identifier: Apache-2.0
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: cannot_be_clipped<.*function::clip, .*plain_sum<.*l2_clip_norm>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: cannot_be_clipped<.*function::clip_per_layer, .*plain_sum<
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: cannot_be_clipped<.*function::clip, .*per_sample_gradient_leaf<.*double>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

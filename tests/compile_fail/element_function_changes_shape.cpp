@@ -1,7 +1,8 @@
 // expect-error: element_function_changes_shape<.*at_layer<1>.*layer_type<cut>.*gets<.*\{64, 0, 0, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

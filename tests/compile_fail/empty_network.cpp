@@ -1,7 +1,8 @@
 // expect-error: empty_network<.*gets<.*\{1, 8, 8, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,9 +1,10 @@
 // expect-error: factor_reads_outside_the_tape<.*at_layer<2>.*layer_type<scale>.*gets<.*\{64, 0, 0, 0\}
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
-#include <pergrad/pergrad.hpp>
 #include <span>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 
@@ -27,8 +28,8 @@ struct scale {
   }
 #else
   static constexpr auto factors(pg::shape in) {
-    return pg::list_factors(
-        pg::elementwise_sum(1, in.size(), {.from = pg::source::backprop}, {.from = pg::source::activation, .offset = 1}));
+    return pg::list_factors(pg::elementwise_sum(1, in.size(), {.from = pg::source::backprop},
+                                                {.from = pg::source::activation, .offset = 1}));
   }
 #endif
 };

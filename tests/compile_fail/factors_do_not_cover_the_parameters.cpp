@@ -1,9 +1,10 @@
 // expect-error: factors_do_not_cover_the_parameters<.*at_layer<2>.*layer_type<scale>.*count<64.*count<65
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
-#include <pergrad/pergrad.hpp>
 #include <span>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -3,8 +3,9 @@
 #ifndef COMPILE_FAIL_FIXED
 #define __FAST_MATH__ 1  // what -ffast-math defines
 #endif
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*conv2d<2.*relu.*gets<.*\{1, 8, 8, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

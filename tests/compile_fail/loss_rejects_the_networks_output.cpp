@@ -1,7 +1,8 @@
 // expect-error: loss_rejects_the_networks_output<.*cross_entropy.*gets<.*\{10, 1, 1, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

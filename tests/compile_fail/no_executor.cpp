@@ -1,7 +1,8 @@
 // expect-error: needs_an_executor<.*function::evaluate_into, .*private_gradient<.*static_network<float, .*linear<10>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

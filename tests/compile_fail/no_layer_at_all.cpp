@@ -1,7 +1,8 @@
 // expect-error: no_output_shape<.*at_layer<1>.*layer_type<int>.*gets<.*\{64, 0, 0, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

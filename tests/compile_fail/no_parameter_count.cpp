@@ -1,9 +1,10 @@
 // expect-error: no_parameter_count<.*at_layer<2>.*layer_type<scale>.*gets<.*\{64, 0, 0, 0\}
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
-#include <pergrad/pergrad.hpp>
 #include <span>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: noise_on_an_unclipped_sum<.*clipped_gradients<.*flat_clip
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: destination_does_not_fit<.*vector<float.*span<double.*norm_of<
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: needs_per_sample_gradients<.*function::l2_norms, .*bounded_sum<
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

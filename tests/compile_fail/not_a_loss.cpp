@@ -1,7 +1,8 @@
 // expect-error: not_a_loss<absolute>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 
@@ -24,9 +25,9 @@ struct absolute {
 
 int main() {
 #ifdef COMPILE_FAIL_FIXED
-  
+
 #else
-  
+
 #endif
   const pg::batch<net_type, absolute> others{pixels, labels};
   const auto g = pg::per_sample_gradients(net, absolute{}, others, tape);

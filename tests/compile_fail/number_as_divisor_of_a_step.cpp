@@ -1,7 +1,8 @@
 // expect-error: plain_number<.*function::step, .*expected_batch_size, int>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: plain_number<.*function::gaussian_noise, .*noise_multiplier, double>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

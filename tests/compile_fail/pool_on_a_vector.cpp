@@ -1,7 +1,8 @@
 // expect-error: needs_an_image<.*at_layer<2>.*layer_type<.*max_pool2d<.*gets<.*\{64, 0, 0, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

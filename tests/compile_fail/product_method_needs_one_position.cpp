@@ -1,7 +1,8 @@
 // expect-error: product_method_needs_one_position<.*entries<0.*count<36
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

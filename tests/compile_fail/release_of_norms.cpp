@@ -1,7 +1,8 @@
 // expect-error: release_needs_noise<.*vector<double.*norm_of<
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: has_no_meaning<.*function::divided_by, .*bounded_sum<.*int>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: tape_does_not_fit<.*static_network<float, .*linear<10>.*tape<.*linear<3>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: temporary_operand<.*os_keyed_generator>
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: total_needs_a_clipped_sum<.*noised_sum<.*flat_clip
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: private_step_needs_a_noised_sum<.*plain_sum<
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

@@ -1,7 +1,8 @@
 // expect-error: operand_does_not_fit<.*function::weighted_sum, .*span<const float.*vector<double
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

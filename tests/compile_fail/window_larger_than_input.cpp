@@ -1,7 +1,8 @@
 // expect-error: kernel_larger_than_padded_input<.*at_layer<0>.*layer_type<.*avg_pool2d<.*gets<.*\{1, 8, 8, 0\}
 // SPDX-License-Identifier: Apache-2.0
-#include <pergrad/pergrad.hpp>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 

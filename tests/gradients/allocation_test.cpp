@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/allocation_test.cpp - evaluation takes nothing from the heap: every byte is reserved by tape and destination.
-#include "fixture.hpp"
-
+// tests/gradients/allocation_test.cpp - evaluation takes nothing from the heap: every byte is reserved by tape and
+// destination.
 #include <atomic>
 #include <cstdlib>
 #include <new>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -12,8 +13,8 @@ std::atomic<std::size_t> allocations{0};
 
 }  // namespace
 
-// All forms that are used, as a sanitizer brings its own of those that are missing. Not inlined, so that the compiler does not
-// see malloc behind new and free behind delete, and warn that they mismatch.
+// All forms that are used, as a sanitizer brings its own of those that are missing. Not inlined, so that the compiler
+// does not see malloc behind new and free behind delete, and warn that they mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++allocations;
   return std::malloc(bytes != 0 ? bytes : 1);
@@ -57,40 +58,52 @@ void check_problem(std::size_t threads) {
   pg::bounded_total<network> total{p.exec};
   pg::unprotected::gradient<network> plain{p.exec};
   pg::seeded_generator generator{5};
-  std::vector<scalar> clipped(Problem::parameter_count), weights(40, scalar{0.5}), rows(40 * Problem::parameter_count), one(Problem::parameter_count),
-      second(Problem::parameter_count), direction(Problem::parameter_count, scalar{1}), outputs(40 * network::output_shape.size());
+  std::vector<scalar> clipped(Problem::parameter_count), weights(40, scalar{0.5}), rows(40 * Problem::parameter_count),
+      one(Problem::parameter_count), second(Problem::parameter_count), direction(Problem::parameter_count, scalar{1}),
+      outputs(40 * network::output_shape.size());
   std::vector<double> norms(40), losses(40), dots(40);
   for (int turn = 0; turn < 3; ++turn) {
     BOOST_TEST(count_allocations([&] {
-      const auto g = p.gradients();
-      pg::evaluate_into(p.exec, update, pg::sum(pg::clip(g, bound)) + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
-    }) == 0U, "a private step allocates");
+                 const auto g = p.gradients();
+                 pg::evaluate_into(
+                     p.exec, update,
+                     pg::sum(pg::clip(g, bound)) + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
+               }) == 0U,
+               "a private step allocates");
     BOOST_TEST(count_allocations([&] {
-      const auto g = p.gradients();
-      total.clear();
-      pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip_per_layer(g, bound))));
-      pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip_per_layer(g, bound))));
-      pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
-    }) == 0U, "a private step in chunks allocates");
+                 const auto g = p.gradients();
+                 total.clear();
+                 pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip_per_layer(g, bound))));
+                 pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip_per_layer(g, bound))));
+                 pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
+               }) == 0U,
+               "a private step in chunks allocates");
     BOOST_TEST(count_allocations([&] {
-      const auto g = p.gradients();
-      pg::unprotected::evaluate_into(p.exec, plain, pg::mean(g));
-      pg::unprotected::evaluate_into(p.exec, pg::assign(clipped, pg::sum(pg::normalise(g, bound))), pg::assign(norms, pg::l2_norms(g)),
-                                     pg::assign(losses, pg::losses(g)), pg::assign(second, pg::second_moment(g)));
-      pg::unprotected::evaluate_into(p.exec, clipped, pg::weighted_sum(g, weights));
-      pg::unprotected::evaluate_into(p.exec, clipped, pg::weighted_sum(g, min(1.0, 0.5 / pg::l2_norms(g)) * pg::losses(g)));
-      pg::unprotected::evaluate_into(p.exec, dots, pg::dot(g, direction));
-      pg::unprotected::evaluate_into(p.exec, rows, pg::materialise(g));
-      pg::unprotected::evaluate_into(p.exec, rows, pg::materialise(pg::clip(g, bound)));
-      pg::unprotected::evaluate_into(p.exec, one, g[3]);
-      pg::unprotected::evaluate_into(p.exec, outputs, pg::outputs(g));
-    }) == 0U, "an unprotected evaluation allocates");
+                 const auto g = p.gradients();
+                 pg::unprotected::evaluate_into(p.exec, plain, pg::mean(g));
+                 pg::unprotected::evaluate_into(p.exec, pg::assign(clipped, pg::sum(pg::normalise(g, bound))),
+                                                pg::assign(norms, pg::l2_norms(g)), pg::assign(losses, pg::losses(g)),
+                                                pg::assign(second, pg::second_moment(g)));
+                 pg::unprotected::evaluate_into(p.exec, clipped, pg::weighted_sum(g, weights));
+                 pg::unprotected::evaluate_into(p.exec, clipped,
+                                                pg::weighted_sum(g, min(1.0, 0.5 / pg::l2_norms(g)) * pg::losses(g)));
+                 pg::unprotected::evaluate_into(p.exec, dots, pg::dot(g, direction));
+                 pg::unprotected::evaluate_into(p.exec, rows, pg::materialise(g));
+                 pg::unprotected::evaluate_into(p.exec, rows, pg::materialise(pg::clip(g, bound)));
+                 pg::unprotected::evaluate_into(p.exec, one, g[3]);
+                 pg::unprotected::evaluate_into(p.exec, outputs, pg::outputs(g));
+               }) == 0U,
+               "an unprotected evaluation allocates");
     BOOST_TEST(count_allocations([&] {
-      const auto g = p.gradients();
-      pg::unprotected::evaluate_into(p.exec, clipped, pg::sum(pg::clip(pg::with_strategy<pg::strategy::naive>(g), bound)));
-      pg::unprotected::evaluate_into(p.exec, clipped, pg::sum(pg::clip(pg::with_strategy<pg::strategy::ghost>(g), bound)));
-      pg::unprotected::evaluate_into(p.exec, clipped, pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(g), bound)));
-    }) == 0U, "a strategy or method allocates");
+                 const auto g = p.gradients();
+                 pg::unprotected::evaluate_into(p.exec, clipped,
+                                                pg::sum(pg::clip(pg::with_strategy<pg::strategy::naive>(g), bound)));
+                 pg::unprotected::evaluate_into(p.exec, clipped,
+                                                pg::sum(pg::clip(pg::with_strategy<pg::strategy::ghost>(g), bound)));
+                 pg::unprotected::evaluate_into(p.exec, clipped,
+                                                pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(g), bound)));
+               }) == 0U,
+               "a strategy or method allocates");
   }
 }
 
@@ -99,7 +112,10 @@ void check_problem(std::size_t threads) {
 BOOST_AUTO_TEST_SUITE(gradients_allocation)
 
 BOOST_AUTO_TEST_CASE(the_counter_counts) {
-  BOOST_TEST(count_allocations([] { std::vector<double> some(3, 1.0); BOOST_TEST_REQUIRE(some[2] == 1.0); }) >= 1U);
+  BOOST_TEST(count_allocations([] {
+               std::vector<double> some(3, 1.0);
+               BOOST_TEST_REQUIRE(some[2] == 1.0);
+             }) >= 1U);
   const pg::host exec{pg::threads{1}};
   BOOST_TEST(count_allocations([&] { pg::tape<mlp<double>> tape{exec, pg::max_batch{3}}; }) >= 5U);
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/clip_property_test.cpp - what is added for one sample never has a norm above C: exactly, for any gradient.
+// tests/gradients/clip_property_test.cpp - what is added for one sample never has a norm above C: exactly, for any
+// gradient.
 //
-// Weights are zero and the loss is quadratic, so a sample's gradient is (its own target) times (its own input): every float,
-// from the smallest subnormal to overflow, can be put into it. Norms are measured in long double.
-#include "fixture.hpp"
-
+// Weights are zero and the loss is quadratic, so a sample's gradient is (its own target) times (its own input): every
+// float, from the smallest subnormal to overflow, can be put into it. Norms are measured in long double.
 #include <array>
 #include <limits>
+
+#include "fixture.hpp"
 
 namespace {
 
 using namespace fixture;
 
-using dense = pg::network<pg::shape{13}, pg::linear<11>>;                                       // one position: product
-using positions = pg::network<pg::shape{9, 5}, pg::linear<7>>;                                  // nine positions, cancelling
+using dense = pg::network<pg::shape{13}, pg::linear<11>>;                         // one position: product
+using positions = pg::network<pg::shape{9, 5}, pg::linear<7>>;                    // nine positions, cancelling
 using image = pg::network<pg::shape{2, 6, 5}, pg::conv2d<3, 3, pg::padding<1>>>;  // overlapping views
 using deep = pg::network<pg::shape{2, 6, 5}, pg::conv2d<4, 3>, pg::tanh, pg::flatten, pg::linear<5>>;
 
@@ -74,7 +75,8 @@ class adversary {
  private:
   /// A value of random sign with its decimal exponent in [low, high); beyond the largest float, that.
   float power(double low, double high) {
-    const double size = std::min(std::pow(10.0, uniform(low, high)), static_cast<double>(std::numeric_limits<float>::max()));
+    const double size =
+        std::min(std::pow(10.0, uniform(low, high)), static_cast<double>(std::numeric_limits<float>::max()));
     return static_cast<float>(random_() % 2 == 0 ? size : -size);
   }
   void spread(std::span<float> values, double low, double high) {
@@ -108,11 +110,12 @@ struct tally {
     left_out += norm == 0 ? 1U : 0U;
     worst = std::max(worst, norm / bound);
     if (norm <= bound) return;
-    if (++broken <= 5) BOOST_ERROR(what << ": norm / C = 1 + " << static_cast<double>(norm / bound - 1) << ", C = " << exact_bound);
+    if (++broken <= 5)
+      BOOST_ERROR(what << ": norm / C = 1 + " << static_cast<double>(norm / bound - 1) << ", C = " << exact_bound);
   }
   void report(const char* what) const {
-    BOOST_TEST_MESSAGE(what << ": " << checked << " checked, " << clipped << " at the bound, " << left_out << " zero, largest norm / C - 1 = "
-                            << static_cast<double>(worst - 1));
+    BOOST_TEST_MESSAGE(what << ": " << checked << " checked, " << clipped << " at the bound, " << left_out
+                            << " zero, largest norm / C - 1 = " << static_cast<double>(worst - 1));
     BOOST_TEST(broken == 0U, what);
     BOOST_TEST(clipped > checked / 20, what << ": too few reach the bound");
     BOOST_TEST(left_out < checked * 3 / 4, what << ": too many are zero");
@@ -136,22 +139,23 @@ void check_sums(std::size_t samples, std::uint32_t seed, bool zero_weights, cons
     draw.fill(x, target);
     const double bound = draw.bound();
     const pg::batch<Network, pg::mean_squared_error> one{x, target};
-    for_each_exact_way(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape), [&](const auto& g, const std::string& way) {
-      pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::clip(g, pg::l2_clip_norm{bound})));
-      flat.add(norm_of(sum), bound, std::string{name} + ", clip, " + way);
-      pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::normalise(g, pg::l2_clip_norm{bound})));
-      normalised.add(norm_of(sum), bound, std::string{name} + ", normalise, " + way);
-      const auto by_layer = pg::clip_per_layer(g, pg::l2_clip_norm{bound});
-      pg::unprotected::evaluate_into(exec, sum, pg::sum(by_layer));
-      layered.add(norm_of(sum), by_layer.sensitivity(), std::string{name} + ", clip_per_layer, " + way);
-      if constexpr (layers == 2) {
-        using structure = typename Network::structure;
-        const std::size_t first = structure::parameter_counts[0];
-        const auto each = static_cast<long double>(by_layer.rule().bounds[0]);
-        BOOST_TEST_REQUIRE(norm_of(std::span<const float>{sum}.first(first)) <= each);
-        BOOST_TEST_REQUIRE(norm_of(std::span<const float>{sum}.subspan(first)) <= each);
-      }
-    });
+    for_each_exact_way(
+        pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape), [&](const auto& g, const std::string& way) {
+          pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::clip(g, pg::l2_clip_norm{bound})));
+          flat.add(norm_of(sum), bound, std::string{name} + ", clip, " + way);
+          pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::normalise(g, pg::l2_clip_norm{bound})));
+          normalised.add(norm_of(sum), bound, std::string{name} + ", normalise, " + way);
+          const auto by_layer = pg::clip_per_layer(g, pg::l2_clip_norm{bound});
+          pg::unprotected::evaluate_into(exec, sum, pg::sum(by_layer));
+          layered.add(norm_of(sum), by_layer.sensitivity(), std::string{name} + ", clip_per_layer, " + way);
+          if constexpr (layers == 2) {
+            using structure = typename Network::structure;
+            const std::size_t first = structure::parameter_counts[0];
+            const auto each = static_cast<long double>(by_layer.rule().bounds[0]);
+            BOOST_TEST_REQUIRE(norm_of(std::span<const float>{sum}.first(first)) <= each);
+            BOOST_TEST_REQUIRE(norm_of(std::span<const float>{sum}.subspan(first)) <= each);
+          }
+        });
   }
   flat.report("clip");
   normalised.report("normalise");
@@ -166,7 +170,8 @@ void check_rows(std::size_t batches, std::uint32_t seed) {
   const pg::host exec{pg::threads{1}};
   Network net{exec, pg::zeros{}};
   pg::tape<Network> tape{exec, pg::max_batch{count}};
-  std::vector<float> x(count * Network::input_shape.size()), target(count * Network::output_shape.size()), rows(count * width);
+  std::vector<float> x(count * Network::input_shape.size()), target(count * Network::output_shape.size()),
+      rows(count * width);
   adversary draw{seed};
   tally flat;
   for (std::size_t round = 0; round < batches; ++round) {
@@ -230,20 +235,24 @@ BOOST_AUTO_TEST_CASE(squares_that_vanish_in_double) {
   const auto check = [&]<class Network>(std::type_identity<Network>, const char* name) {
     Network net{exec, pg::zeros{}};
     pg::tape<Network> tape{exec, pg::max_batch{1}};
-    std::vector<double> x(Network::input_shape.size()), target(Network::output_shape.size()), sum(Network::parameter_count);
+    std::vector<double> x(Network::input_shape.size()), target(Network::output_shape.size()),
+        sum(Network::parameter_count);
     tally flat;
     for (int exponent = -320; exponent <= 150; exponent += 5) {
       for (int product = -40; product <= 6; product += 2) {
         if (product - exponent > 307) continue;
         for (std::size_t i = 0; i < x.size(); ++i) x[i] = (i % 2 == 0 ? 1 : -0.7) * std::pow(10.0, exponent);
-        for (std::size_t i = 0; i < target.size(); ++i) target[i] = (i % 3 == 0 ? 1 : 0.3) * std::pow(10.0, product - exponent);
+        for (std::size_t i = 0; i < target.size(); ++i)
+          target[i] = (i % 3 == 0 ? 1 : 0.3) * std::pow(10.0, product - exponent);
         const pg::batch<Network, pg::mean_squared_error> one{x, target};
-        for_each_exact_way(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape), [&](const auto& g, const std::string& way) {
-          for (const double bound : {1e-30, 1e-12, 1.0}) {
-            pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::clip(g, pg::l2_clip_norm{bound})));
-            flat.add(norm_of(sum), bound, std::string{name} + ", " + way + ", x = 1e" + std::to_string(exponent));
-          }
-        });
+        for_each_exact_way(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape),
+                           [&](const auto& g, const std::string& way) {
+                             for (const double bound : {1e-30, 1e-12, 1.0}) {
+                               pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::clip(g, pg::l2_clip_norm{bound})));
+                               flat.add(norm_of(sum), bound,
+                                        std::string{name} + ", " + way + ", x = 1e" + std::to_string(exponent));
+                             }
+                           });
       }
     }
     flat.report(name);
@@ -257,7 +266,8 @@ BOOST_AUTO_TEST_CASE(factor_on_vectors_of_any_length) {
   std::mt19937 random{108};
   adversary draw{109};
   tally flat;
-  for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{37}, std::size_t{1000}, std::size_t{65536}, std::size_t{1000000}}) {
+  for (const std::size_t count :
+       {std::size_t{1}, std::size_t{2}, std::size_t{37}, std::size_t{1000}, std::size_t{65536}, std::size_t{1000000}}) {
     std::vector<float> gradient(count);
     for (int round = 0; round < (count > 100000 ? 12 : count > 10000 ? 60 : 3000); ++round) {
       std::array<float, 16> some{};
@@ -289,7 +299,8 @@ BOOST_AUTO_TEST_CASE(factor_of_what_is_not_finite_is_zero) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double bad : {infinity, nan}) {
-    for (const pg::norm_bound known : {pg::norm_bound{bad, 0, 0}, pg::norm_bound{1, bad, 0}, pg::norm_bound{1, 0, bad}}) {
+    for (const pg::norm_bound known :
+         {pg::norm_bound{bad, 0, 0}, pg::norm_bound{1, bad, 0}, pg::norm_bound{1, 0, bad}}) {
       BOOST_TEST(pg::clip_factor<float>(known, 10, 1.0) == 0.0F);
       BOOST_TEST(pg::clip_factor<double>(known, 10, 1.0) == 0.0);
       BOOST_TEST(pg::normalise_factor<float>(known, 10, 1.0, 0.01) == 0.0F);

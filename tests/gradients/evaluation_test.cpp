@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/evaluation_test.cpp - one pass whatever is asked for, chunks, the same bits on any crew, and what is refused.
-#include "fixture.hpp"
+// tests/gradients/evaluation_test.cpp - one pass whatever is asked for, chunks, the same bits on any crew, and what is
+// refused.
+#include <boost/mpl/list.hpp>
 
 #include <array>
 #include <atomic>
-#include <boost/mpl/list.hpp>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -23,8 +25,8 @@ struct counting_scale {
     for (std::size_t i = 0; i < in.size(); ++i) y[i] = w[i] * x[i];
   }
   template <class Scalar>
-  static void backward(pg::shape in, std::span<const Scalar> w, std::span<const Scalar> /*x*/, std::span<const Scalar> backprop,
-                       std::span<Scalar> dx) {
+  static void backward(pg::shape in, std::span<const Scalar> w, std::span<const Scalar> /*x*/,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx) {
     ++backwards;
     for (std::size_t i = 0; i < in.size(); ++i) dx[i] = w[i] * backprop[i];
   }
@@ -49,34 +51,44 @@ BOOST_AUTO_TEST_SUITE(gradients_evaluation)
 BOOST_AUTO_TEST_CASE(nothing_is_computed_before_evaluation_and_then_once) {
   counted_problem p{20};
   constexpr std::size_t width = counted::parameter_count;
-  std::vector<double> clipped(width), plain(width), weighted(width), second(width), layered(width), norms(20), losses(20), both(20), outputs(60), rows(20 * width);
+  std::vector<double> clipped(width), plain(width), weighted(width), second(width), layered(width), norms(20),
+      losses(20), both(20), outputs(60), rows(20 * width);
   using passes = std::array<std::size_t, 2>;
   BOOST_TEST((count_passes([&] {
-    const auto g = p.gradients();
-    static_cast<void>(pg::sum(pg::clip(g, pg::l2_clip_norm{1})));
-    static_cast<void>(g[3]);
-    static_cast<void>(pg::losses(g) * pg::l2_norms(g));
-  }) == passes{0, 0}));
+                const auto g = p.gradients();
+                static_cast<void>(pg::sum(pg::clip(g, pg::l2_clip_norm{1})));
+                static_cast<void>(g[3]);
+                static_cast<void>(pg::losses(g) * pg::l2_norms(g));
+              }) == passes{0, 0}));
   const auto g = p.gradients();
   BOOST_TEST((count_passes([&] {
-    pg::unprotected::evaluate_into(
-        p.exec, pg::assign(clipped, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))), pg::assign(plain, pg::sum(g)),
-        pg::assign(weighted, pg::weighted_sum(g, pg::losses(g))), pg::assign(second, pg::second_moment(g)),
-        pg::assign(layered, pg::sum(pg::clip_per_layer(g, pg::l2_clip_norm{0.1}))), pg::assign(norms, pg::l2_norms(g)),
-        pg::assign(losses, pg::losses(g)), pg::assign(both, pg::losses(g) / pg::l2_norms(g)), pg::assign(outputs, pg::outputs(g)),
-        pg::assign(rows, pg::materialise(g)));
-  }) == passes{20, 20}));
-  BOOST_TEST((count_passes([&] { static_cast<void>(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1})))); }) == passes{20, 20}));
-  BOOST_TEST((count_passes([&] { static_cast<void>(pg::unprotected::evaluate(p.exec, pg::variance(g))); }) == passes{20, 20}));
+                pg::unprotected::evaluate_into(
+                    p.exec, pg::assign(clipped, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))),
+                    pg::assign(plain, pg::sum(g)), pg::assign(weighted, pg::weighted_sum(g, pg::losses(g))),
+                    pg::assign(second, pg::second_moment(g)),
+                    pg::assign(layered, pg::sum(pg::clip_per_layer(g, pg::l2_clip_norm{0.1}))),
+                    pg::assign(norms, pg::l2_norms(g)), pg::assign(losses, pg::losses(g)),
+                    pg::assign(both, pg::losses(g) / pg::l2_norms(g)), pg::assign(outputs, pg::outputs(g)),
+                    pg::assign(rows, pg::materialise(g)));
+              }) == passes{20, 20}));
+  BOOST_TEST((count_passes([&] {
+                static_cast<void>(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))));
+              }) == passes{20, 20}));
+  BOOST_TEST(
+      (count_passes([&] { static_cast<void>(pg::unprotected::evaluate(p.exec, pg::variance(g))); }) == passes{20, 20}));
   BOOST_TEST((count_passes([&] { static_cast<void>(pg::unprotected::evaluate(p.exec, g[7])); }) == passes{1, 1}));
   // Losses and outputs need no gradient.
   BOOST_TEST((count_passes([&] {
-    pg::unprotected::evaluate_into(p.exec, pg::assign(losses, pg::losses(g)), pg::assign(outputs, pg::outputs(g)));
-  }) == passes{20, 0}));
+                pg::unprotected::evaluate_into(p.exec, pg::assign(losses, pg::losses(g)),
+                                               pg::assign(outputs, pg::outputs(g)));
+              }) == passes{20, 0}));
   // The strategy that is known for its second pass has one.
   const auto ghost = pg::with_strategy<pg::strategy::ghost>(g);
-  BOOST_TEST((count_passes([&] { static_cast<void>(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(ghost, pg::l2_clip_norm{0.1})))); }) == passes{40, 40}));
-  check_close(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))), 1e-12, "clipped sum of a custom layer");
+  BOOST_TEST((count_passes([&] {
+                static_cast<void>(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(ghost, pg::l2_clip_norm{0.1}))));
+              }) == passes{40, 40}));
+  check_close(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))), 1e-12,
+              "clipped sum of a custom layer");
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_one_evaluation_are_those_of_many, Problem, problems) {
@@ -89,8 +101,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(results_of_one_evaluation_are_those_of_many, Probl
   std::vector<double> outputs(37 * Problem::network_type::output_shape.size()), rows(37 * width);
   pg::unprotected::evaluate_into(p.exec, pg::assign(outputs, pg::outputs(g)), pg::assign(variance, pg::variance(g)),
                                  pg::assign(clipped, pg::sum(pg::clip(g, bound))), pg::assign(norms, pg::l2_norms(g)),
-                                 pg::assign(plain, pg::sum(g)), pg::assign(losses, pg::losses(g)), pg::assign(rows, pg::materialise(g)),
-                                 pg::assign(dots, pg::dot(g, direction)));
+                                 pg::assign(plain, pg::sum(g)), pg::assign(losses, pg::losses(g)),
+                                 pg::assign(rows, pg::materialise(g)), pg::assign(dots, pg::dot(g, direction)));
   check_close(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), 1e-12, "clip");
   check_close(plain, pg::unprotected::evaluate(p.exec, pg::sum(g)), 1e-12, "sum");
   check_close(variance, pg::unprotected::evaluate(p.exec, pg::variance(g)), 1e-12, "variance");
@@ -114,11 +126,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(chunks_add_up_to_the_whole, Problem, problems) {
     const auto chunk = p.data.part(first, std::min<std::size_t>(17, 50 - first));
     const auto h = pg::per_sample_gradients(p.net, typename Problem::loss_type{}, chunk, small);
     std::vector<double> part(chunk.size());
-    pg::unprotected::evaluate_into(p.exec, pg::accumulate(total, pg::sum(h)), pg::accumulate(clipped, pg::sum(pg::clip(h, bound))),
+    pg::unprotected::evaluate_into(p.exec, pg::accumulate(total, pg::sum(h)),
+                                   pg::accumulate(clipped, pg::sum(pg::clip(h, bound))),
                                    pg::assign(part, pg::l2_norms(h)));
     norms.insert(norms.end(), part.begin(), part.end());
   }
-  check_close(std::vector<double>(total.values().begin(), total.values().end()), pg::unprotected::evaluate(p.exec, pg::sum(g)), 1e-12, "sum");
+  check_close(std::vector<double>(total.values().begin(), total.values().end()),
+              pg::unprotected::evaluate(p.exec, pg::sum(g)), 1e-12, "sum");
   check_close(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), 1e-12, "clip");
   check_same_bits(norms, pg::unprotected::evaluate(p.exec, pg::l2_norms(g)), "norms");
 }
@@ -140,17 +154,26 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_same_bits_again_and_on_any_number_of_threads, 
     std::vector<double> clipped, plain, layered, variance, rows, norms, gram, release;
   };
   const auto run = [&](Problem& p, const pg::host& exec) {
-    results r{std::vector<double>(width), std::vector<double>(width), std::vector<double>(width), {}, {}, std::vector<double>(count), {}, {}};
+    results r{std::vector<double>(width),
+              std::vector<double>(width),
+              std::vector<double>(width),
+              {},
+              {},
+              std::vector<double>(count),
+              {},
+              {}};
     const auto g = p.gradients();
     const pg::l2_clip_norm bound{0.4};
-    pg::unprotected::evaluate_into(exec, pg::assign(r.clipped, pg::sum(pg::clip(g, bound))), pg::assign(r.plain, pg::sum(g)),
-                                   pg::assign(r.layered, pg::sum(pg::clip_per_layer(g, bound))), pg::assign(r.norms, pg::l2_norms(g)));
+    pg::unprotected::evaluate_into(
+        exec, pg::assign(r.clipped, pg::sum(pg::clip(g, bound))), pg::assign(r.plain, pg::sum(g)),
+        pg::assign(r.layered, pg::sum(pg::clip_per_layer(g, bound))), pg::assign(r.norms, pg::l2_norms(g)));
     r.variance = pg::unprotected::evaluate(exec, pg::variance(g));
     r.rows = pg::unprotected::evaluate(exec, pg::materialise(g));
     r.gram = pg::unprotected::evaluate(exec, pg::gram(g));
     pg::seeded_generator generator{3};
     pg::private_gradient<typename Problem::network_type> update{exec};
-    pg::evaluate_into(exec, update, pg::sum(pg::clip(g, bound)) + pg::gaussian_noise(pg::noise_multiplier{1.5}, generator));
+    pg::evaluate_into(exec, update,
+                      pg::sum(pg::clip(g, bound)) + pg::gaussian_noise(pg::noise_multiplier{1.5}, generator));
     r.release.assign(update.values().begin(), update.values().end());
     return r;
   };
@@ -182,24 +205,28 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_permuted_batch_has_permuted_results, Problem, pr
   const auto g = p.gradients();
   std::vector<std::uint32_t> order(43);
   for (std::uint32_t i = 0; i < 43; ++i) order[i] = i * 17 % 43;
-  const pg::dataset<double, typename decltype(p.data)::target> records{p.data.inputs, p.data.targets, Problem::network_type::input_shape,
-                                                                       decltype(p.data)::target_count};
+  const pg::dataset<double, typename decltype(p.data)::target> records{
+      p.data.inputs, p.data.targets, Problem::network_type::input_shape, decltype(p.data)::target_count};
   const pg::batch<typename Problem::network_type, typename Problem::loss_type> permuted{records, order};
   const auto h = pg::per_sample_gradients(p.net, typename Problem::loss_type{}, permuted, p.tape);
   const auto permute = [&](const std::vector<double>& values, std::size_t each) {
     std::vector<double> result;
     for (const std::uint32_t i : order) {
-      result.insert(result.end(), values.begin() + static_cast<std::ptrdiff_t>(i * each), values.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
+      result.insert(result.end(), values.begin() + static_cast<std::ptrdiff_t>(i * each),
+                    values.begin() + static_cast<std::ptrdiff_t>((i + 1) * each));
     }
     return result;
   };
-  check_same_bits(pg::unprotected::evaluate(p.exec, pg::l2_norms(h)), permute(pg::unprotected::evaluate(p.exec, pg::l2_norms(g)), 1), "norms");
-  check_same_bits(pg::unprotected::evaluate(p.exec, pg::losses(h)), permute(pg::unprotected::evaluate(p.exec, pg::losses(g)), 1), "losses");
+  check_same_bits(pg::unprotected::evaluate(p.exec, pg::l2_norms(h)),
+                  permute(pg::unprotected::evaluate(p.exec, pg::l2_norms(g)), 1), "norms");
+  check_same_bits(pg::unprotected::evaluate(p.exec, pg::losses(h)),
+                  permute(pg::unprotected::evaluate(p.exec, pg::losses(g)), 1), "losses");
   check_same_bits(pg::unprotected::evaluate(p.exec, pg::materialise(h)), permute(p.rows(), width), "rows");
   check_same_bits(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(h, bound))),
-                  permute(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(g, bound))), width), "clipped rows");
-  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(h, bound))), pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), 1e-13,
-              "clipped sum");
+                  permute(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(g, bound))), width),
+                  "clipped rows");
+  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(h, bound))),
+              pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), 1e-13, "clipped sum");
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(an_empty_batch, Problem, problems) {
@@ -231,13 +258,16 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
   const pg::l2_clip_norm bound{1};
 
   // More sums than the tape has room for; more than there are places.
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(b, pg::sum(pg::clip(g, bound))),
-                                                   pg::assign(c, pg::weighted_sum(g, pg::losses(g)))),
-                    std::invalid_argument);
-  BOOST_CHECK_NO_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(b, pg::sum(pg::clip(g, bound)))));
+  BOOST_CHECK_THROW(
+      pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(b, pg::sum(pg::clip(g, bound))),
+                                     pg::assign(c, pg::weighted_sum(g, pg::losses(g)))),
+      std::invalid_argument);
+  BOOST_CHECK_NO_THROW(
+      pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(b, pg::sum(pg::clip(g, bound)))));
   const auto s = pg::sum(g);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, s), pg::assign(a, s), pg::assign(a, s), pg::assign(a, s), pg::assign(a, s),
-                                                   pg::assign(a, s), pg::assign(a, s), pg::assign(a, s), pg::assign(a, s)),
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, s), pg::assign(a, s), pg::assign(a, s),
+                                                   pg::assign(a, s), pg::assign(a, s), pg::assign(a, s),
+                                                   pg::assign(a, s), pg::assign(a, s), pg::assign(a, s)),
                     std::invalid_argument);
 
   // Destinations of another size.
@@ -255,15 +285,21 @@ BOOST_AUTO_TEST_CASE(what_does_not_fit_is_refused) {
 
   // Results that cannot be added to; rows twice; two directions; a row beside other results.
   std::vector<double> rows(10 * width), more_rows(10 * width), outputs(20), square(100);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(rows, pg::materialise(g))), std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(a, pg::variance(g))), std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(outputs, pg::outputs(g))), std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(square, pg::gram(g))), std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(rows, pg::materialise(g)), pg::assign(more_rows, pg::materialise(g))),
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(rows, pg::materialise(g))),
                     std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, g[0]), pg::assign(b, pg::sum(g))), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(a, pg::variance(g))), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(outputs, pg::outputs(g))),
+                    std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(square, pg::gram(g))), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(rows, pg::materialise(g)),
+                                                   pg::assign(more_rows, pg::materialise(g))),
+                    std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, g[0]), pg::assign(b, pg::sum(g))),
+                    std::invalid_argument);
   std::vector<double> dots(10);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(scalars, pg::dot(g, a)), pg::assign(dots, pg::dot(g, b))), std::invalid_argument);
+  BOOST_CHECK_THROW(
+      pg::unprotected::evaluate_into(p.exec, pg::assign(scalars, pg::dot(g, a)), pg::assign(dots, pg::dot(g, b))),
+      std::invalid_argument);
   BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, dots, pg::dot(g, a) + pg::dot(g, b)), std::invalid_argument);
 }
 
@@ -278,15 +314,19 @@ BOOST_AUTO_TEST_CASE(gradients_of_different_evaluations_do_not_mix) {
   BOOST_CHECK_THROW(static_cast<void>(pg::losses(g) * pg::l2_norms(h)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::weighted_sum(g, pg::losses(h))), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::weighted_sum(g, pg::losses(other_method))), std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(norms, pg::l2_norms(h))), std::invalid_argument);
-  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(norms, pg::l2_norms(other_strategy))),
+  BOOST_CHECK_THROW(
+      pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)), pg::assign(norms, pg::l2_norms(h))),
+      std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)),
+                                                   pg::assign(norms, pg::l2_norms(other_strategy))),
                     std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(batches_tapes_and_executors_must_fit) {
   mlp_problem p{10};
   pg::tape<mlp<double>> small{p.exec, pg::max_batch{9}};
-  BOOST_CHECK_THROW(static_cast<void>(pg::per_sample_gradients(p.net, pg::mean_squared_error{}, p.batch, small)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::per_sample_gradients(p.net, pg::mean_squared_error{}, p.batch, small)),
+                    std::invalid_argument);
   const pg::host crew{pg::threads{3}};
   BOOST_CHECK_THROW(static_cast<void>(pg::unprotected::evaluate(crew, pg::sum(p.gradients()))), std::invalid_argument);
   BOOST_CHECK_THROW((pg::tape<mlp<double>>{p.exec, pg::max_batch{0}}), std::invalid_argument);

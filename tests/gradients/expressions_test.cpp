@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/gradients/expressions_test.cpp - every expression against plain arithmetic on materialised gradients.
-#include "fixture.hpp"
-
 #include <boost/mpl/list.hpp>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -12,7 +12,8 @@ constexpr double tight = 1e-12;
 
 std::vector<double> norms_of(const std::vector<double>& rows, std::size_t width) {
   std::vector<double> norms;
-  for (std::size_t b = 0; b * width < rows.size(); ++b) norms.push_back(static_cast<double>(norm_of(row_of(rows, width, b))));
+  for (std::size_t b = 0; b * width < rows.size(); ++b)
+    norms.push_back(static_cast<double>(norm_of(row_of(rows, width, b))));
   return norms;
 }
 /// A bound that some norms are above and some below.
@@ -37,9 +38,11 @@ std::vector<double> clipped_per_layer(const std::vector<double>& rows, const std
   std::vector<double> result = rows;
   for (std::size_t b = 0; b * Network::parameter_count < rows.size(); ++b) {
     for (std::size_t layer = 0; layer + 1 < offsets.size(); ++layer) {
-      const auto part = std::span<const double>{rows}.subspan(b * Network::parameter_count + offsets[layer], offsets[layer + 1] - offsets[layer]);
+      const auto part = std::span<const double>{rows}.subspan(b * Network::parameter_count + offsets[layer],
+                                                              offsets[layer + 1] - offsets[layer]);
       const double weight = std::min(1.0, bounds[layer] / static_cast<double>(norm_of(part)));
-      for (std::size_t i = 0; i < part.size(); ++i) result[b * Network::parameter_count + offsets[layer] + i] = weight * part[i];
+      for (std::size_t i = 0; i < part.size(); ++i)
+        result[b * Network::parameter_count + offsets[layer] + i] = weight * part[i];
     }
   }
   return result;
@@ -49,7 +52,8 @@ std::vector<double> clipped_per_layer(const std::vector<double>& rows, const std
 
 BOOST_AUTO_TEST_SUITE(gradients_expressions)
 
-// Materialised gradients are the yardstick of this file, so they are measured first: by central differences of the losses.
+// Materialised gradients are the yardstick of this file, so they are measured first: by central differences of the
+// losses.
 BOOST_AUTO_TEST_CASE_TEMPLATE(rows_are_derivatives_of_the_losses, Problem, problems) {
   Problem p{3};
   const auto rows = p.rows();
@@ -90,7 +94,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(norms_losses_and_outputs, Problem, problems) {
       for (std::size_t i = 0; i < width; ++i) loss += std::exp(y[i]);
       loss = std::log(loss) - y[p.data.targets[b]];
     } else {
-      for (std::size_t i = 0; i < width; ++i) loss += std::pow(y[i] - p.data.targets[b * width + i], 2) / static_cast<double>(width);
+      for (std::size_t i = 0; i < width; ++i)
+        loss += std::pow(y[i] - p.data.targets[b * width + i], 2) / static_cast<double>(width);
     }
     wanted.push_back(loss);
   }
@@ -127,14 +132,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(one_gradient_is_its_row, Problem, problems) {
     check_same_bits(pg::unprotected::evaluate(p.exec, g[b]), std::vector<double>{row.begin(), row.end()}, "g[b]");
     // The sum over a batch that is this sample alone is the same gradient.
     const auto alone = p.data.part(b, 1);
-    check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::per_sample_gradients(p.net, typename Problem::loss_type{}, alone, p.tape))),
+    check_close(pg::unprotected::evaluate(
+                    p.exec, pg::sum(pg::per_sample_gradients(p.net, typename Problem::loss_type{}, alone, p.tape))),
                 std::vector<double>{row.begin(), row.end()}, tight, "sum over one");
   }
   const double bound = median(norms_of(rows, Problem::parameter_count));
   const auto clipped = pg::clip(g, pg::l2_clip_norm{bound});
   const auto clipped_rows = pg::unprotected::evaluate(p.exec, pg::materialise(clipped));
   const auto fifth = row_of(clipped_rows, Problem::parameter_count, 5);
-  check_same_bits(pg::unprotected::evaluate(p.exec, clipped[5]), std::vector<double>{fifth.begin(), fifth.end()}, "clip(g)[b]");
+  check_same_bits(pg::unprotected::evaluate(p.exec, clipped[5]), std::vector<double>{fifth.begin(), fifth.end()},
+                  "clip(g)[b]");
   BOOST_CHECK_THROW(static_cast<void>(g[19]), std::out_of_range);
   BOOST_CHECK_THROW(static_cast<void>(clipped[19]), std::out_of_range);
 }
@@ -194,22 +201,32 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(weighted_sums, Problem, problems) {
   std::vector<double> direction(width, 0.25);
 
   const auto check = [&](const auto& weights, auto formula, const char* what) {
-    check_close(pg::unprotected::evaluate(p.exec, pg::weighted_sum(g, weights)), weighted(rows, width, formula), tight, what);
+    check_close(pg::unprotected::evaluate(p.exec, pg::weighted_sum(g, weights)), weighted(rows, width, formula), tight,
+                what);
   };
-  check(list, [&](std::size_t b) { return list[b]; }, "a list");
-  check(pg::losses(g), [&](std::size_t b) { return losses[b]; }, "losses");
-  check(pg::squared_l2_norms(g), [&](std::size_t b) { return norms[b] * norms[b]; }, "squared norms");
-  check(min(1.0, 0.5 / pg::l2_norms(g)) * pg::losses(g), [&](std::size_t b) { return std::min(1.0, 0.5 / norms[b]) * losses[b]; },
-        "min(1, 0.5 / norms) * losses");
-  check(max(pg::losses(g), 1) + pg::l2_norms(g) - 2, [&](std::size_t b) { return std::max(losses[b], 1.0) + norms[b] - 2; },
-        "max(losses, 1) + norms - 2");
-  check(pow(pg::losses(g), 3) / (1.0 + pg::l2_norms(g)), [&](std::size_t b) { return std::pow(losses[b], 3) / (1 + norms[b]); },
-        "losses^3 / (1 + norms)");
-  check(3 - pg::dot(g, direction), [&](std::size_t b) {
-    double dot = 0;
-    for (const double value : row_of(rows, width, b)) dot += 0.25 * value;
-    return 3 - dot;
-  }, "3 - dot");
+  check(
+      list, [&](std::size_t b) { return list[b]; }, "a list");
+  check(
+      pg::losses(g), [&](std::size_t b) { return losses[b]; }, "losses");
+  check(
+      pg::squared_l2_norms(g), [&](std::size_t b) { return norms[b] * norms[b]; }, "squared norms");
+  check(
+      min(1.0, 0.5 / pg::l2_norms(g)) * pg::losses(g),
+      [&](std::size_t b) { return std::min(1.0, 0.5 / norms[b]) * losses[b]; }, "min(1, 0.5 / norms) * losses");
+  check(
+      max(pg::losses(g), 1) + pg::l2_norms(g) - 2,
+      [&](std::size_t b) { return std::max(losses[b], 1.0) + norms[b] - 2; }, "max(losses, 1) + norms - 2");
+  check(
+      pow(pg::losses(g), 3) / (1.0 + pg::l2_norms(g)),
+      [&](std::size_t b) { return std::pow(losses[b], 3) / (1 + norms[b]); }, "losses^3 / (1 + norms)");
+  check(
+      3 - pg::dot(g, direction),
+      [&](std::size_t b) {
+        double dot = 0;
+        for (const double value : row_of(rows, width, b)) dot += 0.25 * value;
+        return 3 - dot;
+      },
+      "3 - dot");
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(scalar_arithmetic_is_itself_an_expression, Problem, problems) {
@@ -235,16 +252,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(clipped_sums, Problem, problems) {
   for (std::size_t b = 0; b < 33; ++b) {
     for (std::size_t i = 0; i < width; ++i) wanted_rows[b * width + i] *= std::min(1.0, bound / norms[b]);
   }
-  check_close(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(g, strong))), wanted_rows, tight, "rows of clip");
+  check_close(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(g, strong))), wanted_rows, tight,
+              "rows of clip");
   check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, strong))),
               weighted(rows, width, [&](std::size_t b) { return std::min(1.0, bound / norms[b]); }), tight, "clip");
   check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::normalise(g, strong, 0.25))),
               weighted(rows, width, [&](std::size_t b) { return bound / (norms[b] + 0.25); }), tight, "normalise");
   check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::normalise(g))),
-              weighted(rows, width, [&](std::size_t b) { return 1 / (norms[b] + 0.01); }), tight, "normalise by default");
+              weighted(rows, width, [&](std::size_t b) { return 1 / (norms[b] + 0.01); }), tight,
+              "normalise by default");
   // A bound that none reaches: the plain sum.
-  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1e6}))), weighted(rows, width, [](std::size_t) { return 1.0; }),
-              tight, "clip that does nothing");
+  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1e6}))),
+              weighted(rows, width, [](std::size_t) { return 1.0; }), tight, "clip that does nothing");
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(sums_clipped_per_layer, Problem, problems) {
@@ -263,11 +282,15 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sums_clipped_per_layer, Problem, problems) {
   }
   const auto one = [](std::size_t) { return 1.0; };
   const auto wanted = clipped_per_layer<network>(rows, bounds);
-  check_close(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip_per_layer(g, typed))), wanted, tight, "rows, list of bounds");
-  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip_per_layer(g, typed))), weighted(wanted, width, one), tight, "sum, list of bounds");
+  check_close(pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip_per_layer(g, typed))), wanted, tight,
+              "rows, list of bounds");
+  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip_per_layer(g, typed))), weighted(wanted, width, one),
+              tight, "sum, list of bounds");
   const std::vector<double> same(layers, typical);
-  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip_per_layer(g, pg::l2_clip_norm{typical * std::sqrt(static_cast<double>(layers))}))),
-              weighted(clipped_per_layer<network>(rows, same), width, one), tight, "sum, one bound");
+  check_close(
+      pg::unprotected::evaluate(
+          p.exec, pg::sum(pg::clip_per_layer(g, pg::l2_clip_norm{typical * std::sqrt(static_cast<double>(layers))}))),
+      weighted(clipped_per_layer<network>(rows, same), width, one), tight, "sum, one bound");
   typed.push_back(pg::l2_clip_norm{1});
   BOOST_CHECK_THROW(static_cast<void>(pg::clip_per_layer(g, typed)), std::invalid_argument);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/fixture.hpp - two small networks with data, and plain arithmetic on materialised gradients to compare with.
+// tests/gradients/fixture.hpp - two small networks with data, and plain arithmetic on materialised gradients to compare
+// with.
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -8,11 +9,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <pergrad/pergrad.hpp>
 #include <random>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace fixture {
 
@@ -20,9 +22,10 @@ namespace pg = pergrad;
 
 /// A convolutional network with a residual whose shortcut is projected, an odd image and a pool.
 template <class Scalar>
-using cnn = pg::basic_network<Scalar, pg::shape{2, 7, 6}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh,
-                              pg::residual<pg::conv2d<5, 3, pg::padding<1>>, pg::sigmoid, pg::projection<pg::conv2d<5, 1>>>,
-                              pg::max_pool2d<2>, pg::flatten, pg::linear<3>>;
+using cnn =
+    pg::basic_network<Scalar, pg::shape{2, 7, 6}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh,
+                      pg::residual<pg::conv2d<5, 3, pg::padding<1>>, pg::sigmoid, pg::projection<pg::conv2d<5, 1>>>,
+                      pg::max_pool2d<2>, pg::flatten, pg::linear<3>>;
 template <class Scalar>
 using mlp = pg::basic_network<Scalar, pg::shape{6}, pg::linear<9>, pg::tanh, pg::linear<2>>;
 
@@ -72,8 +75,11 @@ struct problem {
   pg::batch<Network, Loss> batch;
 
   explicit problem(std::size_t count, std::size_t thread_count = 2, std::size_t sums = 8, std::uint32_t seed = 7)
-      : exec{pg::threads{thread_count}}, net{exec, pg::kaiming_uniform{5}},
-        tape{exec, pg::max_batch{std::max<std::size_t>(count, 1)}, pg::max_sums{sums}}, data{count, seed}, batch{data.batch()} {}
+      : exec{pg::threads{thread_count}},
+        net{exec, pg::kaiming_uniform{5}},
+        tape{exec, pg::max_batch{std::max<std::size_t>(count, 1)}, pg::max_sums{sums}},
+        data{count, seed},
+        batch{data.batch()} {}
 
   [[nodiscard]] auto gradients() { return pg::per_sample_gradients(net, Loss{}, batch, tape); }
   [[nodiscard]] std::vector<scalar> rows() { return pg::unprotected::evaluate(exec, pg::materialise(gradients())); }
@@ -99,7 +105,8 @@ template <class Scalar>
 
 /// Same numbers up to `tolerance` relative to the largest one.
 template <class Left, class Right>
-void check_close(const std::vector<Left>& found, const std::vector<Right>& wanted, double tolerance, const std::string& what) {
+void check_close(const std::vector<Left>& found, const std::vector<Right>& wanted, double tolerance,
+                 const std::string& what) {
   BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);
   double largest = 0;
   double worst = 0;

@@ -27,7 +27,8 @@ constexpr pg::random_purpose purpose = pg::random_purpose::gradient_noise;
 
 /// sum + noise as add_gaussian makes it in one piece.
 template <class Scalar>
-std::vector<Scalar> noised(std::vector<Scalar> sum, const pg::seeded_generator& generator, std::uint64_t step, double deviation) {
+std::vector<Scalar> noised(std::vector<Scalar> sum, const pg::seeded_generator& generator, std::uint64_t step,
+                           double deviation) {
   pg::add_gaussian<Scalar>(generator.key(), purpose, step, 0, deviation, sum);
   return sum;
 }
@@ -85,7 +86,8 @@ BOOST_AUTO_TEST_CASE(noise_is_multiplier_times_sensitivity_bit_for_bit) {
     BOOST_TEST(generator.step() == step);  // nothing is drawn before evaluation
     pg::evaluate_into(p.exec, update, expression);
     BOOST_TEST(generator.step() == step + 1);
-    check_same_bits(values_of(update), noised(pg::unprotected::evaluate(p.exec, sum), generator, step, 1.7 * sum.sensitivity()), what);
+    check_same_bits(values_of(update),
+                    noised(pg::unprotected::evaluate(p.exec, sum), generator, step, 1.7 * sum.sensitivity()), what);
   };
   check(pg::sum(pg::clip(g, bound)), "clip");
   check(pg::sum(pg::clip(g, bound), pg::neighbouring::replace_one), "clip, replace_one");
@@ -95,7 +97,8 @@ BOOST_AUTO_TEST_CASE(noise_is_multiplier_times_sensitivity_bit_for_bit) {
   // Divided by a public constant.
   const std::uint64_t step = generator.step();
   const auto sum = pg::sum(pg::clip(g, bound));
-  pg::evaluate_into(p.exec, update, (sum + pg::gaussian_noise(pg::noise_multiplier{1.7}, generator)) / pg::expected_batch_size{10});
+  pg::evaluate_into(p.exec, update,
+                    (sum + pg::gaussian_noise(pg::noise_multiplier{1.7}, generator)) / pg::expected_batch_size{10});
   auto wanted = noised(pg::unprotected::evaluate(p.exec, sum), generator, step, 1.7 * 0.2);
   for (double& value : wanted) value /= 10;
   check_same_bits(values_of(update), wanted, "divided");
@@ -116,11 +119,14 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_all_the_same) {
   pg::private_gradient<mlp<double>> update{p.exec};
   pg::seeded_generator generator{12};
   const std::vector<double> zeros(mlp<double>::parameter_count);
-  pg::evaluate_into(p.exec, update, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{2}, generator));
+  pg::evaluate_into(
+      p.exec, update,
+      pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{2}, generator));
   check_same_bits(values_of(update), noised(zeros, generator, 0, 1.0), "an empty batch");
   // A total without any chunk, too, once it is told its sensitivity.
   pg::bounded_total<mlp<double>> total{p.exec};
-  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{2}, generator)), std::logic_error);
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{2}, generator)),
+                    std::logic_error);
   total.clear(0.5);
   const std::uint64_t step = generator.step();
   pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{2}, generator));
@@ -131,7 +137,8 @@ BOOST_AUTO_TEST_CASE(every_evaluation_draws_anew) {
   mlp_problem p{0};
   pg::private_gradient<mlp<double>> update{p.exec};
   pg::seeded_generator generator{12};
-  const auto expression = pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{2}, generator);
+  const auto expression =
+      pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{2}, generator);
   pg::evaluate_into(p.exec, update, expression);
   const auto first = values_of(update);
   pg::evaluate_into(p.exec, update, expression);
@@ -157,19 +164,28 @@ BOOST_AUTO_TEST_CASE(a_total_of_chunks_is_noised_once) {
   pg::private_gradient<mlp<double>> update{p.exec};
   pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{1.5}, generator));
   BOOST_TEST(generator.step() == 1U);
-  check_close(values_of(update), noised(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), bound))), generator, 0, 1.5 * 0.3), 1e-13, "total");
+  check_close(
+      values_of(update),
+      noised(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), bound))), generator, 0, 1.5 * 0.3),
+      1e-13, "total");
 
   // Chunks that are clipped in another way would make the noise too small.
-  BOOST_CHECK_THROW(static_cast<void>(pg::accumulate(total, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4})))), std::logic_error);
-  BOOST_CHECK_THROW(static_cast<void>(pg::accumulate(total, pg::sum(pg::clip(p.gradients(), bound), pg::neighbouring::replace_one))), std::logic_error);
+  BOOST_CHECK_THROW(static_cast<void>(pg::accumulate(total, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4})))),
+                    std::logic_error);
+  BOOST_CHECK_THROW(
+      static_cast<void>(pg::accumulate(total, pg::sum(pg::clip(p.gradients(), bound), pg::neighbouring::replace_one))),
+      std::logic_error);
   // Assigning begins again.
   pg::evaluate_into(p.exec, pg::assign(total, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4}))));
   BOOST_TEST(total.sensitivity() == 0.4);
   pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
-  check_same_bits(values_of(update), pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4}))), "assigned total");
+  check_same_bits(values_of(update),
+                  pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4}))),
+                  "assigned total");
 }
 
-// A million coordinates of a sum of zero gradients: noise alone, cut among the threads, is what one call makes, and is Gaussian.
+// A million coordinates of a sum of zero gradients: noise alone, cut among the threads, is what one call makes, and is
+// Gaussian.
 BOOST_AUTO_TEST_CASE(a_million_coordinates_of_noise) {
   using wide = pg::network<pg::shape{1000}, pg::linear<1000>>;
   problem<wide, no_loss> p{3, 3, 1};

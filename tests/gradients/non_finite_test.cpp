@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/non_finite_test.cpp - a sample whose gradient is not finite contributes exactly zero and changes no other bit.
-#include "fixture.hpp"
-
+// tests/gradients/non_finite_test.cpp - a sample whose gradient is not finite contributes exactly zero and changes no
+// other bit.
 #include <array>
 #include <limits>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -12,11 +13,14 @@ using namespace fixture;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-using conv_problem = problem<pg::network<pg::shape{2, 7, 6}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh,
-                                         pg::residual<pg::conv2d<5, 3, pg::padding<1>>, pg::sigmoid, pg::projection<pg::conv2d<5, 1>>>,
-                                         pg::max_pool2d<2>, pg::flatten, pg::linear<3>>,
-                             pg::mean_squared_error>;
-using dense_problem = problem<pg::network<pg::shape{6}, pg::linear<9>, pg::relu, pg::linear<8>, pg::tanh, pg::linear<2>>, pg::mean_squared_error>;
+using conv_problem =
+    problem<pg::network<pg::shape{2, 7, 6}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh,
+                        pg::residual<pg::conv2d<5, 3, pg::padding<1>>, pg::sigmoid, pg::projection<pg::conv2d<5, 1>>>,
+                        pg::max_pool2d<2>, pg::flatten, pg::linear<3>>,
+            pg::mean_squared_error>;
+using dense_problem =
+    problem<pg::network<pg::shape{6}, pg::linear<9>, pg::relu, pg::linear<8>, pg::tanh, pg::linear<2>>,
+            pg::mean_squared_error>;
 
 constexpr std::size_t count = 21;
 constexpr std::array<std::size_t, 3> bad{2, 9, 20};
@@ -63,17 +67,20 @@ void for_each_way(const Gradients& g, Function&& f) {
   f(pg::with_strategy<pg::strategy::ghost>(g), "ghost");
 }
 
-/// The clipped sums that do not count the bad samples, with the tiles as they are: bad samples are given a gradient of zero.
+/// The clipped sums that do not count the bad samples, with the tiles as they are: bad samples are given a gradient of
+/// zero.
 template <class Problem, class Sum>
 void compare_with_zero_gradients(Sum make_sum) {
   constexpr std::size_t width = decltype(Problem::data)::width;
   Problem clean{count};
   // A sample of zeros whose target is what the network says of it: its gradient is zero.
-  for (const std::size_t b : bad) std::fill_n(clean.data.inputs.begin() + static_cast<std::ptrdiff_t>(b * width), width, 0.0F);
+  for (const std::size_t b : bad)
+    std::fill_n(clean.data.inputs.begin() + static_cast<std::ptrdiff_t>(b * width), width, 0.0F);
   const auto outputs = pg::unprotected::evaluate(clean.exec, pg::outputs(clean.gradients()));
   constexpr std::size_t targets = decltype(Problem::data)::target_count;
   for (const std::size_t b : bad) {
-    std::copy_n(outputs.begin() + static_cast<std::ptrdiff_t>(b * targets), targets, clean.data.targets.begin() + static_cast<std::ptrdiff_t>(b * targets));
+    std::copy_n(outputs.begin() + static_cast<std::ptrdiff_t>(b * targets), targets,
+                clean.data.targets.begin() + static_cast<std::ptrdiff_t>(b * targets));
   }
   const auto norms = pg::unprotected::evaluate(clean.exec, pg::l2_norms(clean.gradients()));
   for (const std::size_t b : bad) BOOST_TEST_REQUIRE(norms[b] == 0);
@@ -81,10 +88,13 @@ void compare_with_zero_gradients(Sum make_sum) {
   for (const auto& [name, values] : spoilings<Problem>()) {
     Problem spoilt{count};
     for (const std::size_t b : bad) spoil(spoilt, b, values);
-    const auto spoilt_norms = pg::unprotected::evaluate(spoilt.exec, pg::l2_norms(pg::with_method<pg::norm_method::instantiate>(spoilt.gradients())));
+    const auto spoilt_norms = pg::unprotected::evaluate(
+        spoilt.exec, pg::l2_norms(pg::with_method<pg::norm_method::instantiate>(spoilt.gradients())));
     for (const std::size_t b : bad) BOOST_TEST(!std::isfinite(spoilt_norms[b]), name << " does no harm at all");
     std::vector<std::vector<float>> wanted;
-    for_each_way(clean.gradients(), [&](const auto& g, const std::string&) { wanted.push_back(pg::unprotected::evaluate(clean.exec, make_sum(g))); });
+    for_each_way(clean.gradients(), [&](const auto& g, const std::string&) {
+      wanted.push_back(pg::unprotected::evaluate(clean.exec, make_sum(g)));
+    });
     std::size_t way_number = 0;
     const auto& kind = name;
     for_each_way(spoilt.gradients(), [&](const auto& g, const std::string& way) {
@@ -113,12 +123,15 @@ BOOST_AUTO_TEST_CASE(dense_layers) { check_problem<dense_problem>(); }
 BOOST_AUTO_TEST_CASE(clipped_rows_of_bad_samples_are_zero) {
   for (const auto& [name, values] : spoilings<dense_problem>()) {
     dense_problem p{count};
-    const auto clean = pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(p.gradients(), pg::l2_clip_norm{0.05})));
+    const auto clean =
+        pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(p.gradients(), pg::l2_clip_norm{0.05})));
     for (const std::size_t b : bad) spoil(p, b, values);
-    const auto rows = pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(p.gradients(), pg::l2_clip_norm{0.05})));
+    const auto rows =
+        pg::unprotected::evaluate(p.exec, pg::materialise(pg::clip(p.gradients(), pg::l2_clip_norm{0.05})));
     auto wanted = clean;
     for (const std::size_t b : bad) {
-      std::fill_n(wanted.begin() + static_cast<std::ptrdiff_t>(b * dense_problem::parameter_count), dense_problem::parameter_count, 0.0F);
+      std::fill_n(wanted.begin() + static_cast<std::ptrdiff_t>(b * dense_problem::parameter_count),
+                  dense_problem::parameter_count, 0.0F);
     }
     check_same_bits(rows, wanted, name);
   }
@@ -128,7 +141,8 @@ BOOST_AUTO_TEST_CASE(a_batch_of_nothing_but_bad_samples_gives_zero) {
   dense_problem p{count};
   std::fill(p.data.inputs.begin(), p.data.inputs.end(), not_a_number);
   for_each_way(p.gradients(), [&](const auto& g, const std::string& way) {
-    check_same_bits(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1}))), std::vector<float>(dense_problem::parameter_count), way);
+    check_same_bits(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1}))),
+                    std::vector<float>(dense_problem::parameter_count), way);
   });
 }
 
@@ -153,10 +167,12 @@ BOOST_AUTO_TEST_CASE(a_plain_sum_shows_the_damage) {
   spoil(p, bad[0], {{0, not_a_number}});
   const auto g = p.gradients();
   std::vector<float> plain(dense_problem::parameter_count), clipped(plain);
-  pg::unprotected::evaluate_into(p.exec, pg::assign(clipped, pg::sum(pg::clip(g, pg::l2_clip_norm{1}))), pg::assign(plain, pg::sum(g)));
+  pg::unprotected::evaluate_into(p.exec, pg::assign(clipped, pg::sum(pg::clip(g, pg::l2_clip_norm{1}))),
+                                 pg::assign(plain, pg::sum(g)));
   BOOST_TEST(!std::isfinite(static_cast<float>(norm_of(plain))));
   BOOST_TEST(std::isfinite(static_cast<float>(norm_of(clipped))));
-  check_same_bits(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1}))), "clip beside sum");
+  check_same_bits(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1}))),
+                  "clip beside sum");
 }
 
 // Erasing a bad sample in one sum leaves the others of the evaluation alone, in whatever order they are listed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/gradients/strategies_test.cpp - norm methods and strategies of the papers are other roads to the same numbers.
-#include "fixture.hpp"
-
 #include <boost/mpl/list.hpp>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -57,8 +57,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(all_ways_give_the_same_norms_and_sums, Problem, pr
     check_close(pg::unprotected::evaluate(p.exec, pg::materialise(h)), rows, tight, way + ": materialise");
     check_close(pg::unprotected::evaluate(p.exec, pg::sum(h)), plain, tight, way + ": sum");
     check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(h, bound))), flat, tight, way + ": clip");
-    check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::normalise(h, bound))), normal, tight, way + ": normalise");
-    check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip_per_layer(h, bound))), per_layer, tight, way + ": clip_per_layer");
+    check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::normalise(h, bound))), normal, tight,
+                way + ": normalise");
+    check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip_per_layer(h, bound))), per_layer, tight,
+                way + ": clip_per_layer");
     check_close(pg::unprotected::evaluate(p.exec, pg::weighted_sum(h, list)), by_list, tight, way + ": weighted_sum");
     check_close(pg::unprotected::evaluate(p.exec, pg::second_moment(h)), second, tight, way + ": second_moment");
   });
@@ -88,11 +90,13 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(sums_formed_together_do_not_disturb_each_other, Pr
       check_close(norms, pg::unprotected::evaluate(p.exec, pg::l2_norms(g)), tight, where + "l2_norms");
       check_close(losses, pg::unprotected::evaluate(p.exec, pg::losses(g)), tight, where + "losses of samples");
     };
-    pg::unprotected::evaluate_into(p.exec, pg::assign(a, by_list), pg::assign(b, clipped), pg::assign(c, layered), pg::assign(d, by_loss),
-                                   pg::assign(e, plain), pg::assign(norms, pg::l2_norms(g)), pg::assign(losses, pg::losses(g)));
+    pg::unprotected::evaluate_into(p.exec, pg::assign(a, by_list), pg::assign(b, clipped), pg::assign(c, layered),
+                                   pg::assign(d, by_loss), pg::assign(e, plain), pg::assign(norms, pg::l2_norms(g)),
+                                   pg::assign(losses, pg::losses(g)));
     check("one order");
-    pg::unprotected::evaluate_into(p.exec, pg::assign(losses, pg::losses(g)), pg::assign(e, plain), pg::assign(d, by_loss), pg::assign(c, layered),
-                                   pg::assign(b, clipped), pg::assign(norms, pg::l2_norms(g)), pg::assign(a, by_list));
+    pg::unprotected::evaluate_into(p.exec, pg::assign(losses, pg::losses(g)), pg::assign(e, plain),
+                                   pg::assign(d, by_loss), pg::assign(c, layered), pg::assign(b, clipped),
+                                   pg::assign(norms, pg::l2_norms(g)), pg::assign(a, by_list));
     check("the other order");
   });
 }
@@ -102,9 +106,12 @@ BOOST_AUTO_TEST_CASE(methods_can_be_chosen_for_single_layers) {
   const auto g = p.gradients();
   const auto norms = pg::unprotected::evaluate(p.exec, pg::l2_norms(g));
   // Entries: conv2d 0, tanh 1, conv2d 2, sigmoid 3, conv2d 4, sum 5, max_pool2d 6, flatten 7, linear 8.
-  check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::gram, 0, 4>(g))), norms, tight, "gram for 0 and 4");
-  check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::product, 8>(g))), norms, tight, "product for 8");
-  check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::direct, 2>(g))), norms, tight, "direct for 2");
+  check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::gram, 0, 4>(g))), norms,
+              tight, "gram for 0 and 4");
+  check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::product, 8>(g))), norms,
+              tight, "product for 8");
+  check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::direct, 2>(g))), norms,
+              tight, "direct for 2");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

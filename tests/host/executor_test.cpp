@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/executor_test.cpp - the crew of threads: every task once, exceptions, nesting, many small jobs, coming and going.
+// tests/host/executor_test.cpp - the crew of threads: every task once, exceptions, nesting, many small jobs, coming and
+// going.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <pergrad/host/executor.hpp>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <pergrad/host/executor.hpp>
 
 namespace pg = pergrad;
 
@@ -49,7 +51,8 @@ BOOST_AUTO_TEST_CASE(results_are_seen_by_the_caller_and_by_the_next_job) {
   const pg::host exec{pg::threads{4}};
   std::vector<std::size_t> values(500);
   for (std::size_t round = 1; round <= 200; ++round) {
-    exec.parallel(values.size(), [&](std::size_t task, std::size_t) { values[task] += task; });  // no atomics: the crew orders jobs
+    exec.parallel(values.size(),
+                  [&](std::size_t task, std::size_t) { values[task] += task; });  // no atomics: the crew orders jobs
     BOOST_TEST_REQUIRE(values[499] == round * 499);
   }
   for (std::size_t i = 0; i < values.size(); ++i) BOOST_TEST_REQUIRE(values[i] == 200 * i);
@@ -77,7 +80,8 @@ BOOST_AUTO_TEST_CASE(many_small_jobs) {
   const pg::host exec{pg::threads{2}};
   std::atomic<std::size_t> sum{0};
   for (std::size_t job = 0; job < 20000; ++job) {
-    exec.parallel(1 + job % 3, [&](std::size_t task, std::size_t) { sum.fetch_add(task + 1, std::memory_order_relaxed); });
+    exec.parallel(1 + job % 3,
+                  [&](std::size_t task, std::size_t) { sum.fetch_add(task + 1, std::memory_order_relaxed); });
   }
   // 1, 1 + 2 or 1 + 2 + 3 a job.
   BOOST_TEST(sum == 6667U * 1 + 6667U * 3 + 6666U * 6);
@@ -107,13 +111,15 @@ BOOST_AUTO_TEST_CASE(an_exception_reaches_the_caller_and_the_crew_goes_on) {
                                             ++ran;
                                             if (task == 13) throw std::runtime_error("thirteen");
                                           }),
-                            std::runtime_error, [](const std::runtime_error& error) { return std::string{error.what()} == "thirteen"; });
+                            std::runtime_error,
+                            [](const std::runtime_error& error) { return std::string{error.what()} == "thirteen"; });
       BOOST_TEST_REQUIRE(ran == 20);  // the others are finished before the caller hears of it
       exec.parallel(5, [&](std::size_t, std::size_t) { ++ran; });
       BOOST_TEST_REQUIRE(ran == 25);
     }
     // If all fail, one is told.
-    BOOST_CHECK_THROW(exec.parallel(20, [](std::size_t, std::size_t) { throw std::out_of_range("all"); }), std::out_of_range);
+    BOOST_CHECK_THROW(exec.parallel(20, [](std::size_t, std::size_t) { throw std::out_of_range("all"); }),
+                      std::out_of_range);
     BOOST_CHECK_NO_THROW(exec.parallel(20, [](std::size_t, std::size_t) {}));
   }
 }
@@ -122,7 +128,9 @@ BOOST_AUTO_TEST_CASE(nesting_is_refused_and_not_a_deadlock) {
   for (const std::size_t threads : {1U, 2U}) {
     const pg::host exec{pg::threads{threads}};
     for (const std::size_t count : {1U, 6U}) {
-      BOOST_CHECK_THROW(exec.parallel(count, [&](std::size_t, std::size_t) { exec.parallel(2, [](std::size_t, std::size_t) {}); }), std::logic_error);
+      BOOST_CHECK_THROW(
+          exec.parallel(count, [&](std::size_t, std::size_t) { exec.parallel(2, [](std::size_t, std::size_t) {}); }),
+          std::logic_error);
     }
     // Another executor may be used from a task, and this one again afterwards.
     std::atomic<int> ran{0};
@@ -130,10 +138,12 @@ BOOST_AUTO_TEST_CASE(nesting_is_refused_and_not_a_deadlock) {
     exec.parallel(3, [&](std::size_t, std::size_t) { other.parallel(4, [&](std::size_t, std::size_t) { ++ran; }); });
     BOOST_TEST(ran == 12);
     // And the first is still known to be busy while the second works for it.
-    BOOST_CHECK_THROW(exec.parallel(1, [&](std::size_t, std::size_t) {
-      other.parallel(1, [](std::size_t, std::size_t) {});
-      exec.parallel(1, [](std::size_t, std::size_t) {});
-    }), std::logic_error);
+    BOOST_CHECK_THROW(exec.parallel(1,
+                                    [&](std::size_t, std::size_t) {
+                                      other.parallel(1, [](std::size_t, std::size_t) {});
+                                      exec.parallel(1, [](std::size_t, std::size_t) {});
+                                    }),
+                      std::logic_error);
     exec.parallel(3, [&](std::size_t, std::size_t) { ++ran; });
     BOOST_TEST(ran == 15);
   }

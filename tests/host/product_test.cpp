@@ -201,7 +201,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
     on_host::product(shape, left.begin(), right.begin(), stored.begin());
     on_host::product(shape, left.begin(), right.begin(), added.begin(), on_host::epilogue::add{});
     on_host::product(shape, left.begin(), right.begin(), scaled.begin(), on_host::epilogue::add_scaled{factor});
-    on_host::product(shape, left.begin(), right.begin(), biased.begin(), on_host::epilogue::store_bias<Scalar>{bias.begin()});
+    on_host::product(shape, left.begin(), right.begin(), biased.begin(),
+                     on_host::epilogue::store_bias<Scalar>{bias.begin()});
     on_host::product(shape, left.begin(), right.begin(), squared.begin(), squares_stored);
     on_host::product(shape, left.begin(), right.begin(), static_cast<Scalar*>(nullptr), squares_only);
 
@@ -296,7 +297,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
         const std::ptrdiff_t row = low_rows ? 0 : cut_row;
         const std::ptrdiff_t column = low_columns ? 0 : cut_column;
         on_host::product(block, left.begin() + row * shape.row[2].left, right.begin() + column,
-                      by_block.begin() + row * shape.row[2].out + column);
+                         by_block.begin() + row * shape.row[2].out + column);
       }
     }
     BOOST_TEST(same_bits(whole, coalesced));

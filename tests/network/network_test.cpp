@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Networks as types: shapes, parameter counts and offsets against PyTorch's, the unfolding of blocks, the order of parameters
-// and what the initialisers fill them with. Large networks are never constructed.
+// Networks as types: shapes, parameter counts and offsets against PyTorch's, the unfolding of blocks, the order of
+// parameters and what the initialisers fill them with. Large networks are never constructed.
+#include <boost/test/unit_test.hpp>
+
 #include <algorithm>
 #include <array>
-#include <boost/test/unit_test.hpp>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
@@ -20,9 +25,6 @@
 #include <pergrad/layers/tanh.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/network.hpp>
-#include <span>
-#include <type_traits>
-#include <vector>
 
 namespace {
 
@@ -30,31 +32,32 @@ namespace pg = pergrad;
 using pg::conv2d, pg::flatten, pg::linear, pg::max_pool2d, pg::no_bias, pg::padding, pg::relu, pg::repeat, pg::residual,
     pg::sequential, pg::shape, pg::stride;
 
-// Parameter counts of published networks ---------------------------------------------------------------------------------
+// Parameter counts of published networks
+// ---------------------------------------------------------------------------------
 
-using mnist_cnn = pg::network<shape{1, 28, 28}, conv2d<16, 8, stride<2>, padding<3>>, relu, max_pool2d<2, stride<1>>,
-                              conv2d<32, 4, stride<2>>, relu, max_pool2d<2, stride<1>>, flatten, linear<32>, relu, linear<10>>;
+using mnist_cnn =
+    pg::network<shape{1, 28, 28}, conv2d<16, 8, stride<2>, padding<3>>, relu, max_pool2d<2, stride<1>>,
+                conv2d<32, 4, stride<2>>, relu, max_pool2d<2, stride<1>>, flatten, linear<32>, relu, linear<10>>;
 static_assert(mnist_cnn::parameter_count == 26'010);
 static_assert(mnist_cnn::input_shape == shape{1, 28, 28} && mnist_cnn::output_shape == shape{10});
-static_assert(mnist_cnn::structure::shapes ==
-              std::array{shape{1, 28, 28}, shape{16, 14, 14}, shape{16, 14, 14}, shape{16, 13, 13}, shape{32, 5, 5},
-                         shape{32, 5, 5}, shape{32, 4, 4}, shape{512}, shape{32}, shape{32}, shape{10}});
+static_assert(mnist_cnn::structure::shapes == std::array{shape{1, 28, 28}, shape{16, 14, 14}, shape{16, 14, 14},
+                                                         shape{16, 13, 13}, shape{32, 5, 5}, shape{32, 5, 5},
+                                                         shape{32, 4, 4}, shape{512}, shape{32}, shape{32}, shape{10}});
 
 template <std::size_t Channels>
 using conv3_relu = sequential<conv2d<Channels, 3, padding<1>>, relu>;
 
-using cifar_cnn =
-    pg::network<shape{3, 32, 32}, repeat<2, conv3_relu<32>>, pg::avg_pool2d<2>, repeat<2, conv3_relu<64>>, pg::avg_pool2d<2>,
-                repeat<2, conv3_relu<128>>, pg::avg_pool2d<2>, conv3_relu<256>, conv2d<10, 3, padding<1>>,
-                pg::adaptive_avg_pool2d<1>, flatten>;
+using cifar_cnn = pg::network<shape{3, 32, 32}, repeat<2, conv3_relu<32>>, pg::avg_pool2d<2>, repeat<2, conv3_relu<64>>,
+                              pg::avg_pool2d<2>, repeat<2, conv3_relu<128>>, pg::avg_pool2d<2>, conv3_relu<256>,
+                              conv2d<10, 3, padding<1>>, pg::adaptive_avg_pool2d<1>, flatten>;
 static_assert(cifar_cnn::parameter_count == 605'226);
 static_assert(cifar_cnn::output_shape == shape{10});
 
 template <std::size_t Size>
 using vgg16_of = pg::network<shape{3, Size, Size}, repeat<2, conv3_relu<64>>, max_pool2d<2>, repeat<2, conv3_relu<128>>,
                              max_pool2d<2>, repeat<3, conv3_relu<256>>, max_pool2d<2>, repeat<3, conv3_relu<512>>,
-                             max_pool2d<2>, repeat<3, conv3_relu<512>>, max_pool2d<2>, pg::adaptive_avg_pool2d<7>, flatten,
-                             linear<4096>, relu, linear<4096>, relu, linear<1000>>;
+                             max_pool2d<2>, repeat<3, conv3_relu<512>>, max_pool2d<2>, pg::adaptive_avg_pool2d<7>,
+                             flatten, linear<4096>, relu, linear<4096>, relu, linear<1000>>;
 static_assert(vgg16_of<224>::parameter_count == 138'357'544);
 static_assert(vgg16_of<256>::parameter_count == 138'357'544 && vgg16_of<256>::output_shape == shape{1000});
 
@@ -62,35 +65,44 @@ template <std::size_t Size>
 using alexnet_of =
     pg::network<shape{3, Size, Size}, conv2d<64, 11, stride<4>, padding<2>>, relu, max_pool2d<3, stride<2>>,
                 conv2d<192, 5, padding<2>>, relu, max_pool2d<3, stride<2>>, conv3_relu<384>, repeat<2, conv3_relu<256>>,
-                max_pool2d<3, stride<2>>, pg::adaptive_avg_pool2d<6>, flatten, linear<4096>, relu, linear<4096>, relu, linear<1000>>;
+                max_pool2d<3, stride<2>>, pg::adaptive_avg_pool2d<6>, flatten, linear<4096>, relu, linear<4096>, relu,
+                linear<1000>>;
 static_assert(alexnet_of<224>::parameter_count == 61'100'840);
 static_assert(alexnet_of<256>::parameter_count == 61'100'840);
-static_assert(alexnet_of<256>::structure::shapes[1] == shape{64, 63, 63} && alexnet_of<256>::structure::shapes[3] == shape{64, 31, 31});
+static_assert(alexnet_of<256>::structure::shapes[1] == shape{64, 63, 63} &&
+              alexnet_of<256>::structure::shapes[3] == shape{64, 31, 31});
 
 // torchvision's resnet18 has 11,689,512 parameters, of which its batch normalisations, left out here, have 9,600.
 template <std::size_t Channels, std::size_t Stride = 1>
-using basic_block = sequential<residual<conv2d<Channels, 3, stride<Stride>, padding<1>, no_bias>, relu,
-                                        conv2d<Channels, 3, padding<1>, no_bias>>, relu>;
+using basic_block = sequential<
+    residual<conv2d<Channels, 3, stride<Stride>, padding<1>, no_bias>, relu, conv2d<Channels, 3, padding<1>, no_bias>>,
+    relu>;
 template <std::size_t Channels>
-using halving_block = sequential<residual<conv2d<Channels, 3, stride<2>, padding<1>, no_bias>, relu, conv2d<Channels, 3, padding<1>, no_bias>,
-                                          pg::projection<conv2d<Channels, 1, stride<2>, no_bias>>>, relu>;
-using resnet18 = pg::network<shape{3, 224, 224}, conv2d<64, 7, stride<2>, padding<3>, no_bias>, relu, max_pool2d<3, stride<2>, padding<1>>,
-                             repeat<2, basic_block<64>>, halving_block<128>, basic_block<128>, halving_block<256>,
-                             basic_block<256>, halving_block<512>, basic_block<512>, pg::adaptive_avg_pool2d<1>, flatten, linear<1000>>;
+using halving_block = sequential<
+    residual<conv2d<Channels, 3, stride<2>, padding<1>, no_bias>, relu, conv2d<Channels, 3, padding<1>, no_bias>,
+             pg::projection<conv2d<Channels, 1, stride<2>, no_bias>>>,
+    relu>;
+using resnet18 = pg::network<shape{3, 224, 224}, conv2d<64, 7, stride<2>, padding<3>, no_bias>, relu,
+                             max_pool2d<3, stride<2>, padding<1>>, repeat<2, basic_block<64>>, halving_block<128>,
+                             basic_block<128>, halving_block<256>, basic_block<256>, halving_block<512>,
+                             basic_block<512>, pg::adaptive_avg_pool2d<1>, flatten, linear<1000>>;
 static_assert(resnet18::parameter_count == 11'689'512 - 9'600);
 static_assert(resnet18::output_shape == shape{1000});
 
-// Unfolding ----------------------------------------------------------------------------------------------------------------
+// Unfolding
+// ----------------------------------------------------------------------------------------------------------------
 
 using plain = pg::network<shape{8}, linear<8>, relu, linear<8>, relu, linear<3>>;
-using by_sequential = pg::network<shape{8}, sequential<linear<8>, relu>, sequential<sequential<>, linear<8>>, relu, linear<3>>;
+using by_sequential =
+    pg::network<shape{8}, sequential<linear<8>, relu>, sequential<sequential<>, linear<8>>, relu, linear<3>>;
 using by_repeat = pg::network<shape{8}, repeat<2, linear<8>, relu>, repeat<0, linear<7>>, repeat<1, linear<3>>>;
 template <class Network, std::size_t Index>
 using layer_at = typename Network::structure::template layer_at<Index>;
 template <class First, class Second>
 constexpr bool same_structure() {
   if (First::structure::size != Second::structure::size || First::structure::shapes != Second::structure::shapes ||
-      First::structure::inputs != Second::structure::inputs || First::structure::inputs2 != Second::structure::inputs2 ||
+      First::structure::inputs != Second::structure::inputs ||
+      First::structure::inputs2 != Second::structure::inputs2 ||
       First::structure::parameter_offsets != Second::structure::parameter_offsets) {
     return false;
   }
@@ -111,7 +123,9 @@ static_assert(identity_block::structure::size == 6);
 static_assert(identity_block::structure::inputs[4] == 4 && identity_block::structure::inputs2[4] == 1);
 static_assert(identity_block::parameter_count == 72 + 72 + 27);
 // y = body(x) + shortcut(x): both read slot 1, the body's parameters come first.
-using projected_block = pg::network<shape{8}, pg::tanh, residual<linear<6>, relu, linear<5>, pg::projection<linear<5, no_bias>>>, linear<3>>;
+using projected_block =
+    pg::network<shape{8}, pg::tanh, residual<linear<6>, relu, linear<5>, pg::projection<linear<5, no_bias>>>,
+                linear<3>>;
 static_assert(projected_block::structure::size == 7);
 static_assert(projected_block::structure::inputs[1] == 1 && projected_block::structure::inputs[4] == 1);
 static_assert(projected_block::structure::inputs[5] + projected_block::structure::inputs2[5] == 4 + 5);
@@ -123,9 +137,11 @@ static_assert(nested_block::structure::size == 6 && nested_block::parameter_coun
 static_assert(nested_block::structure::inputs == std::array<std::size_t, 7>{0, 1, 2, 3, 4, 5, 0} &&
               nested_block::structure::inputs2 == std::array<std::size_t, 7>{0, 0, 0, 1, 0, 0, 0});
 
-// Scalar types -------------------------------------------------------------------------------------------------------------
+// Scalar types
+// -------------------------------------------------------------------------------------------------------------
 
-static_assert(std::is_same_v<plain::rebind<double>, pg::basic_network<double, shape{8}, linear<8>, relu, linear<8>, relu, linear<3>>>);
+static_assert(std::is_same_v<plain::rebind<double>,
+                             pg::basic_network<double, shape{8}, linear<8>, relu, linear<8>, relu, linear<3>>>);
 static_assert(std::is_same_v<plain::rebind<double>::rebind<float>, plain>);
 static_assert(std::is_same_v<plain::scalar, float> && std::is_same_v<plain::rebind<double>::scalar, double>);
 static_assert(vgg16_of<224>::rebind<double>::parameter_count == 138'357'544);
@@ -163,7 +179,8 @@ BOOST_AUTO_TEST_CASE(a_convolutions_parameters_are_in_pytorchs_order) {
   net_type net{executor, pg::zeros{}};
   net_type::tape tape{executor, pg::max_batch{1}};
   const auto outputs = [&] {
-    return pg::unprotected::evaluate(executor, pg::outputs(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape)));
+    return pg::unprotected::evaluate(executor,
+                                     pg::outputs(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape)));
   };
   std::size_t parameter = 0;
   std::vector<double> expected(wishes.size());
@@ -196,7 +213,8 @@ BOOST_AUTO_TEST_CASE(a_convolutions_parameters_are_in_pytorchs_order) {
 
 // A residual's sum and the order of its branches' parameters, by hand: y = B relu(A x) + S x.
 BOOST_AUTO_TEST_CASE(a_residual_adds_its_branches) {
-  using net_type = pg::basic_network<double, shape{2}, residual<linear<2>, relu, linear<1>, pg::projection<linear<1, no_bias>>>>;
+  using net_type =
+      pg::basic_network<double, shape{2}, residual<linear<2>, relu, linear<1>, pg::projection<linear<1, no_bias>>>>;
   static_assert(net_type::parameter_count == 6 + 3 + 2);
   net_type net{executor, pg::zeros{}};
   const std::array<double, 11> parameters{1, -2, 3, 4, 0.5, -1, /* B */ 10, 100, 0.25, /* S */ 1000, 10000};
@@ -205,9 +223,10 @@ BOOST_AUTO_TEST_CASE(a_residual_adds_its_branches) {
   const std::array<double, 2> wishes{};
   const pg::batch<net_type, pg::mean_squared_error> two{inputs, wishes};
   net_type::tape tape{executor, pg::max_batch{2}};
-  const auto y = pg::unprotected::evaluate(executor, pg::outputs(pg::per_sample_gradients(net, pg::mean_squared_error{}, two, tape)));
-  BOOST_TEST(y[0] == 10 * 1.5 + 100 * 12 + 0.25 + 13000);    // A x + a = (1.5, 12)
-  BOOST_TEST(y[1] == 10 * 0.0 + 100 * 4 + 0.25 + 19000);     // A x + a = (-4.5, 4)
+  const auto y = pg::unprotected::evaluate(
+      executor, pg::outputs(pg::per_sample_gradients(net, pg::mean_squared_error{}, two, tape)));
+  BOOST_TEST(y[0] == 10 * 1.5 + 100 * 12 + 0.25 + 13000);  // A x + a = (1.5, 12)
+  BOOST_TEST(y[1] == 10 * 0.0 + 100 * 4 + 0.25 + 19000);   // A x + a = (-4.5, 4)
 }
 
 namespace {
@@ -272,7 +291,8 @@ BOOST_AUTO_TEST_CASE(initialisers_have_pytorchs_bounds) {
       check_uniform(weights(kaiming, 0), std::sqrt(6 / conv_fan_in));
       check_uniform(weights(kaiming, 2), std::sqrt(6 / double{features}));
       check_uniform(kaiming.layer_parameters(2).last(40), 1 / std::sqrt(double{features}));
-      uniform_net leaky{executor, pg::kaiming_uniform{seed, std::sqrt(5.0)}};  // nn.Linear's own call: the same as its default
+      uniform_net leaky{executor,
+                        pg::kaiming_uniform{seed, std::sqrt(5.0)}};  // nn.Linear's own call: the same as its default
       check_uniform(weights(leaky, 2), 1 / std::sqrt(double{features}));
       uniform_net xavier{executor, pg::xavier_uniform{seed, 2}};
       check_uniform(weights(xavier, 0), 2 * std::sqrt(6 / (conv_fan_in + conv_fan_out)));
@@ -301,13 +321,16 @@ BOOST_AUTO_TEST_CASE(constant_initialisers) {
 
 BOOST_AUTO_TEST_CASE(initial_values_depend_on_the_seed_and_nothing_else) {
   const pg::host other_executor{pg::threads{2}};
-  const auto values = [](const auto& net) { return std::vector<double>{net.parameters().begin(), net.parameters().end()}; };
+  const auto values = [](const auto& net) {
+    return std::vector<double>{net.parameters().begin(), net.parameters().end()};
+  };
   const std::vector<double> first = values(uniform_net{executor, pg::kaiming_uniform{7}});
   BOOST_TEST((first == values(uniform_net{other_executor, pg::kaiming_uniform{7}})));
   BOOST_TEST((first != values(uniform_net{executor, pg::kaiming_uniform{8}})));
   const uniform_net::rebind<float> narrow{executor, pg::kaiming_uniform{7}};  // the same numbers, rounded
   std::size_t different = 0;
-  for (std::size_t i = 0; i < first.size(); ++i) different += narrow.parameters()[i] == static_cast<float>(first[i]) ? 0U : 1U;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    different += narrow.parameters()[i] == static_cast<float>(first[i]) ? 0U : 1U;
   BOOST_TEST(different == 0U);
   std::vector<double> sorted = first;
   std::sort(sorted.begin(), sorted.end());
@@ -325,7 +348,8 @@ struct shift_by {
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] + w[i];
   }
   template <class Scalar>
-  static void backward(shape, std::span<const Scalar>, std::span<const Scalar>, std::span<const Scalar> backprop, std::span<Scalar> dx) {
+  static void backward(shape, std::span<const Scalar>, std::span<const Scalar>, std::span<const Scalar> backprop,
+                       std::span<Scalar> dx) {
     std::copy(backprop.begin(), backprop.end(), dx.begin());
   }
   static constexpr auto factors(shape in) {

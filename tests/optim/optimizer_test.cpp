@@ -6,9 +6,10 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <pergrad/pergrad.hpp>
 #include <span>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace {
 
@@ -39,7 +40,9 @@ struct setting {
   void draw_private() {
     const pg::batch<net_type, pg::cross_entropy> nobody{std::span<const Scalar>{}, std::span<const std::int32_t>{}};
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, nobody, tape);
-    pg::evaluate_into(exec, update, pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
+    pg::evaluate_into(
+        exec, update,
+        pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
   }
   [[nodiscard]] std::vector<double> parameters() const { return {net.parameters().begin(), net.parameters().end()}; }
 };
@@ -57,7 +60,8 @@ struct reference_sgd {
     }
   }
 };
-/// torch.optim.Adam(lr, betas, eps), single tensor: denom = sqrt(v) / sqrt(1 - beta2^t) + eps; p -= lr / (1 - beta1^t) m / denom.
+/// torch.optim.Adam(lr, betas, eps), single tensor: denom = sqrt(v) / sqrt(1 - beta2^t) + eps; p -= lr / (1 - beta1^t)
+/// m / denom.
 struct reference_adam {
   double rate;
   double beta1 = 0.9;
@@ -109,20 +113,26 @@ double compare(Optimizer optimizer, Reference reference, int steps, double scale
 BOOST_AUTO_TEST_SUITE(optim_optimizer)
 
 BOOST_AUTO_TEST_CASE(sgd_is_pytorchs) {
-  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}}, reference_sgd{0.1, 0, {}}, 7, 1) < 1e-14);
-  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}}, reference_sgd{0.1, 0, {}}, 7, 0.125) < 1e-14);
+  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}}, reference_sgd{0.1, 0, {}}, 7, 1) <
+             1e-14);
+  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}}, reference_sgd{0.1, 0, {}}, 7, 0.125) <
+             1e-14);
   BOOST_TEST(compare<float>(pg::sgd<network<float>>{pg::learning_rate{0.1}}, reference_sgd{0.1, 0, {}}, 7, 0.3) < 2e-6);
 }
 
 BOOST_AUTO_TEST_CASE(momentum_is_pytorchs) {
-  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0.9}, reference_sgd{0.1, 0.9, {}}, 12, 1) < 1e-14);
-  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0.5}, reference_sgd{0.1, 0.5, {}}, 12, 0.2) < 1e-14);
-  BOOST_TEST(compare<float>(pg::sgd<network<float>>{pg::learning_rate{0.1}, 0.9}, reference_sgd{0.1, 0.9, {}}, 12, 0.2) < 2e-6);
+  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0.9}, reference_sgd{0.1, 0.9, {}}, 12,
+                             1) < 1e-14);
+  BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0.5}, reference_sgd{0.1, 0.5, {}}, 12,
+                             0.2) < 1e-14);
+  BOOST_TEST(compare<float>(pg::sgd<network<float>>{pg::learning_rate{0.1}, 0.9}, reference_sgd{0.1, 0.9, {}}, 12,
+                            0.2) < 2e-6);
 }
 
 BOOST_AUTO_TEST_CASE(adam_is_pytorchs) {
   BOOST_TEST(compare<double>(pg::adam<network<double>>{pg::learning_rate{0.01}}, reference_adam{0.01}, 15, 1) < 1e-14);
-  BOOST_TEST(compare<double>(pg::adam<network<double>>{pg::learning_rate{0.01}, {0.8, 0.95, 1e-3}}, reference_adam{0.01, 0.8, 0.95, 1e-3}, 15, 0.4) < 1e-14);
+  BOOST_TEST(compare<double>(pg::adam<network<double>>{pg::learning_rate{0.01}, {0.8, 0.95, 1e-3}},
+                             reference_adam{0.01, 0.8, 0.95, 1e-3}, 15, 0.4) < 1e-14);
   BOOST_TEST(compare<float>(pg::adam<network<float>>{pg::learning_rate{0.01}}, reference_adam{0.01}, 15, 1) < 2e-6);
 }
 

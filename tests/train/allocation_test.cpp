@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/train/allocation_test.cpp - a training step takes nothing from the heap.
-#include "fixture.hpp"
-
 #include <atomic>
 #include <cstdlib>
 #include <new>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -12,8 +12,8 @@ std::atomic<std::size_t> allocations{0};
 
 }  // namespace
 
-// All forms that are used, as a sanitizer brings its own of those that are missing. Not inlined, so that the compiler does not
-// see malloc behind new and free behind delete, and warn that they mismatch.
+// All forms that are used, as a sanitizer brings its own of those that are missing. Not inlined, so that the compiler
+// does not see malloc behind new and free behind delete, and warn that they mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++allocations;
   return std::malloc(bytes != 0 ? bytes : 1);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/checkpoint_test.cpp - parameters there and back, the .npy format byte by byte, and every damaged file refused whole.
-#include "fixture.hpp"
-
+// tests/train/checkpoint_test.cpp - parameters there and back, the .npy format byte by byte, and every damaged file
+// refused whole.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
 #include <unistd.h>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -49,7 +50,8 @@ void refused(const std::string& path, const std::string& what) {
   BOOST_CHECK_EXCEPTION(pg::load_parameters(net, path), std::runtime_error, [&](const std::runtime_error& error) {
     const std::string text = error.what();
     BOOST_TEST_MESSAGE(text);
-    return text.starts_with("pergrad: ") && text.find(path) != std::string::npos && text.find(what) != std::string::npos;
+    return text.starts_with("pergrad: ") && text.find(path) != std::string::npos &&
+           text.find(what) != std::string::npos;
   });
   BOOST_TEST((std::vector<typename Network::scalar>{net.parameters().begin(), net.parameters().end()} == before));
 }
@@ -79,8 +81,8 @@ BOOST_AUTO_TEST_CASE(what_is_saved_is_loaded_bit_for_bit) {
   round_trip<classifier>(here / "float.npy");  // over an older file
 }
 
-// numpy/lib/format.py, version 1.0: magic, version, little-endian length, a Python literal padded with blanks and ended by a
-// newline so that the data begin at a multiple of 64, then the values, little-endian, in C order.
+// numpy/lib/format.py, version 1.0: magic, version, little-endian length, a Python literal padded with blanks and ended
+// by a newline so that the data begin at a multiple of 64, then the values, little-endian, in C order.
 BOOST_AUTO_TEST_CASE(the_file_is_npy) {
   const folder here;
   const std::string path = here / "net.npy";
@@ -96,13 +98,16 @@ BOOST_AUTO_TEST_CASE(the_file_is_npy) {
   BOOST_TEST((10 + length) % 64 == 0U);
   BOOST_TEST_REQUIRE(bytes.size() == 10 + length + 4 * classifier::parameter_count);
   const std::string header = bytes.substr(10, length);
-  const std::string literal = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(classifier::parameter_count) + ",), }";
+  const std::string literal =
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(classifier::parameter_count) + ",), }";
   BOOST_TEST(header.substr(0, literal.size()) == literal);
   BOOST_TEST(header.back() == '\n');
-  BOOST_TEST(header.substr(literal.size(), header.size() - literal.size() - 1).find_first_not_of(' ') == std::string::npos);
+  BOOST_TEST(header.substr(literal.size(), header.size() - literal.size() - 1).find_first_not_of(' ') ==
+             std::string::npos);
   for (const std::size_t i : {std::size_t{0}, std::size_t{17}, classifier::parameter_count - 1}) {
     const std::size_t at = 10 + length + 4 * i;
-    const auto word = static_cast<std::uint32_t>(byte(at) | byte(at + 1) << 8U | byte(at + 2) << 16U | byte(at + 3) << 24U);
+    const auto word =
+        static_cast<std::uint32_t>(byte(at) | byte(at + 1) << 8U | byte(at + 2) << 16U | byte(at + 3) << 24U);
     float value = 0;
     std::memcpy(&value, &word, sizeof value);
     BOOST_TEST(value == net.parameters()[i]);
@@ -118,7 +123,8 @@ BOOST_AUTO_TEST_CASE(headers_of_all_lengths) {
     const std::string header = pg::detail::npy_header<float>(count);
     BOOST_TEST(header.size() % 64 == 0U);
     BOOST_TEST(header.back() == '\n');
-    BOOST_TEST(header.size() - 10 == static_cast<std::size_t>(static_cast<unsigned char>(header[8])) + 256U * static_cast<unsigned char>(header[9]));
+    BOOST_TEST(header.size() - 10 == static_cast<std::size_t>(static_cast<unsigned char>(header[8])) +
+                                         256U * static_cast<unsigned char>(header[9]));
   }
 }
 
@@ -131,7 +137,8 @@ BOOST_AUTO_TEST_CASE(a_file_that_numpy_writes_otherwise_is_read_too) {
   // Old versions of NumPy aligned the data to 16 bytes.
   const std::size_t start = 10 + static_cast<unsigned char>(bytes[8]);
   const std::string values = bytes.substr(start);
-  std::string literal = "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(classifier::parameter_count) + ",), }";
+  std::string literal =
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (" + std::to_string(classifier::parameter_count) + ",), }";
   literal.append(15 - (10 + literal.size()) % 16, ' ');
   literal += '\n';
   write(path, std::string{"\x93NUMPY\x01\x00", 8} + static_cast<char>(literal.size()) + '\0' + literal + values);
@@ -169,7 +176,8 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_whole) {
   damaged(replaced("'<f4'", "'>f4'"), "'<f4'");
   damaged(replaced("'<f4'", "'<i4'"), "'<f4'");
   damaged(replaced("False", "True "), "found");
-  damaged(replaced("(" + std::to_string(classifier::parameter_count) + ",)", "(" + std::to_string(classifier::parameter_count + 1) + ",)"),
+  damaged(replaced("(" + std::to_string(classifier::parameter_count) + ",)",
+                   "(" + std::to_string(classifier::parameter_count + 1) + ",)"),
           "shape (" + std::to_string(classifier::parameter_count) + ",)");
   damaged(std::string{good}.replace(8, 2, "\xff\xff"), "");  // a header longer than the file
   damaged(std::string{good}.replace(8, 2, std::string(2, '\0')), "");

@@ -69,7 +69,8 @@ BOOST_AUTO_TEST_CASE(no_records_and_wrong_records) {
   BOOST_TEST(nothing.accuracy == 0.0);
   BOOST_TEST(nothing.mean_loss == 0.0);
   clouds data{50};
-  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, {data.inputs, std::span{data.classes}.first(25), pg::shape{12}})),
+  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
+                        exec, net, {data.inputs, std::span{data.classes}.first(25), pg::shape{12}})),
                     std::invalid_argument);
   data.classes[49] = 3;
   BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, data.records())), std::invalid_argument);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/dp_sgd_test.cpp - the trainer takes the steps that its parts would take by hand, counts them, and refuses the rest.
-#include "fixture.hpp"
-
+// tests/train/dp_sgd_test.cpp - the trainer takes the steps that its parts would take by hand, counts them, and refuses
+// the rest.
 #include <array>
 #include <limits>
 #include <string>
 #include <type_traits>
+
+#include "fixture.hpp"
 
 namespace {
 
@@ -17,12 +18,14 @@ struct run {
   classifier net;
   trainer_type trainer;
   explicit run(const pg::dp_sgd_options& options, std::size_t threads = 2, std::uint64_t seed = 41)
-      : exec{pg::threads{threads}}, net{exec, pg::kaiming_uniform{8}},
+      : exec{pg::threads{threads}},
+        net{exec, pg::kaiming_uniform{8}},
         trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}} {}
   [[nodiscard]] std::vector<float> parameters() const { return parameters_of(net); }
 };
 
-std::vector<float> train(const pg::dp_sgd_options& options, const clouds& data, int steps, std::size_t threads = 2, std::uint64_t seed = 41) {
+std::vector<float> train(const pg::dp_sgd_options& options, const clouds& data, int steps, std::size_t threads = 2,
+                         std::uint64_t seed = 41) {
   run r{options, threads, seed};
   for (int step = 0; step < steps; ++step) r.trainer.step(data.records());
   return r.parameters();
@@ -30,7 +33,8 @@ std::vector<float> train(const pg::dp_sgd_options& options, const clouds& data, 
 
 /// The same by hand: draw, clip, add up in chunks, noise, divide, update.
 template <class Optimizer, class Clip>
-std::vector<float> train_by_hand(const pg::dp_sgd_options& options, const clouds& data, int steps, Optimizer optimizer, Clip clip) {
+std::vector<float> train_by_hand(const pg::dp_sgd_options& options, const clouds& data, int steps, Optimizer optimizer,
+                                 Clip clip) {
   const pg::host exec{pg::threads{2}};
   classifier net{exec, pg::kaiming_uniform{8}};
   pg::tape<classifier> tape{exec, options.max_batch};
@@ -41,12 +45,15 @@ std::vector<float> train_by_hand(const pg::dp_sgd_options& options, const clouds
   std::vector<std::uint32_t> drawn(data.size());
   for (int step = 0; step < steps; ++step) {
     const std::uint64_t sampling_step = generator.next_step();
-    const std::size_t count = options.sampling->sample(generator.key(), sampling_step, static_cast<std::uint32_t>(data.size()), drawn);
+    const std::size_t count =
+        options.sampling->sample(generator.key(), sampling_step, static_cast<std::uint32_t>(data.size()), drawn);
     const pg::batch<classifier, pg::cross_entropy> nobody{records, std::span{drawn}.first(0)};
     total.clear(clip(pg::per_sample_gradients(net, pg::cross_entropy{}, nobody, tape)).sensitivity());
     for (std::size_t first = 0; first < count; first += options.max_batch.count) {
-      const pg::batch<classifier, pg::cross_entropy> chunk{records, std::span{drawn}.subspan(first, std::min(options.max_batch.count, count - first))};
-      pg::evaluate_into(exec, pg::accumulate(total, pg::sum(clip(pg::per_sample_gradients(net, pg::cross_entropy{}, chunk, tape)))));
+      const pg::batch<classifier, pg::cross_entropy> chunk{
+          records, std::span{drawn}.subspan(first, std::min(options.max_batch.count, count - first))};
+      pg::evaluate_into(
+          exec, pg::accumulate(total, pg::sum(clip(pg::per_sample_gradients(net, pg::cross_entropy{}, chunk, tape)))));
     }
     pg::evaluate_into(exec, update, total + pg::gaussian_noise(*options.noise, generator));
     optimizer.step(exec, net, update, *options.divisor);
@@ -87,7 +94,8 @@ BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   options.optimizer = pg::optimizer_kind::adam;
   options.adam = {0.8, 0.99, 1e-6};
   options.clipping = pg::clipping_kind::flat;
-  BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::adam<classifier>{rate, {0.8, 0.99, 1e-6}}, flat)));
+  BOOST_TEST((train(options, data, 5) ==
+              train_by_hand(options, data, 5, pg::adam<classifier>{rate, {0.8, 0.99, 1e-6}}, flat)));
 }
 
 BOOST_AUTO_TEST_CASE(the_kinds_of_clipping_and_optimizer_differ) {
@@ -152,7 +160,8 @@ BOOST_AUTO_TEST_CASE(empty_batches_are_noised_and_counted) {
   run empty{usual};
   empty.trainer.step(nobody.records());
   BOOST_TEST(empty.trainer.steps() == 1U);
-  BOOST_TEST((std::vector<float>(empty.trainer.last_update().values().begin(), empty.trainer.last_update().values().end()) == noise));
+  BOOST_TEST((std::vector<float>(empty.trainer.last_update().values().begin(),
+                                 empty.trainer.last_update().values().end()) == noise));
   BOOST_TEST(empty.trainer.epsilon(pg::delta{1e-5}) > 0);
 }
 
@@ -165,9 +174,11 @@ BOOST_AUTO_TEST_CASE(everybody_is_drawn_with_probability_one) {
   const classifier& net = r.net;
   pg::tape<classifier> tape{r.exec, pg::max_batch{50}};
   const pg::batch<classifier, pg::cross_entropy> all{data.inputs, data.classes};
-  const auto wanted = pg::unprotected::evaluate(r.exec, pg::sum(pg::clip(pg::per_sample_gradients(net, pg::cross_entropy{}, all, tape), pg::l2_clip_norm{0.5})));
+  const auto wanted = pg::unprotected::evaluate(
+      r.exec, pg::sum(pg::clip(pg::per_sample_gradients(net, pg::cross_entropy{}, all, tape), pg::l2_clip_norm{0.5})));
   r.trainer.step(data.records());
-  BOOST_TEST(distance(wanted, {r.trainer.last_update().values().begin(), r.trainer.last_update().values().end()}) < 1e-6);
+  BOOST_TEST(distance(wanted, {r.trainer.last_update().values().begin(), r.trainer.last_update().values().end()}) <
+             1e-6);
   BOOST_TEST(r.trainer.epsilon(pg::delta{1e-5}) == std::numeric_limits<double>::infinity());  // no noise, no privacy
 }
 
@@ -181,7 +192,8 @@ BOOST_AUTO_TEST_CASE(epsilon_is_the_accountants) {
     r.trainer.step(data.records());
     pg::rdp_accountant accountant;
     accountant.record(event, steps);
-    for (const double delta : {1e-5, 1e-3}) BOOST_TEST(r.trainer.epsilon(pg::delta{delta}) == accountant.epsilon(pg::delta{delta}));
+    for (const double delta : {1e-5, 1e-3})
+      BOOST_TEST(r.trainer.epsilon(pg::delta{delta}) == accountant.epsilon(pg::delta{delta}));
     BOOST_TEST(r.trainer.epsilon(pg::delta{1e-5}) > last);
     last = r.trainer.epsilon(pg::delta{1e-5});
     BOOST_TEST(r.trainer.steps() == steps);
@@ -213,7 +225,8 @@ BOOST_AUTO_TEST_CASE(the_step_beyond_the_budget_is_refused_with_nothing_changed)
     BOOST_TEST((r.parameters() == parameters));
     BOOST_TEST(r.trainer.steps() == 7U);
     BOOST_TEST(r.trainer.epsilon(pg::delta{1e-5}) == epsilon);
-    BOOST_TEST((std::vector<float>(r.trainer.last_update().values().begin(), r.trainer.last_update().values().end()) == update));
+    BOOST_TEST((std::vector<float>(r.trainer.last_update().values().begin(), r.trainer.last_update().values().end()) ==
+                update));
   }
   BOOST_TEST(epsilon <= options.budget->max_epsilon.value());
   // Without a budget there is no end.
@@ -230,8 +243,8 @@ BOOST_AUTO_TEST_CASE(missing_options_are_named) {
   const auto names = [&](auto reset, const std::string& name) {
     auto options = usual_options();
     reset(options);
-    BOOST_CHECK_EXCEPTION((trainer_type{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{1}}), std::invalid_argument,
-                          [&](const std::invalid_argument& error) {
+    BOOST_CHECK_EXCEPTION((trainer_type{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{1}}),
+                          std::invalid_argument, [&](const std::invalid_argument& error) {
                             const std::string text = error.what();
                             return text.starts_with("pergrad: ") && text.find(name) != std::string::npos;
                           });
@@ -243,7 +256,12 @@ BOOST_AUTO_TEST_CASE(missing_options_are_named) {
   names([](auto& o) { o.learning_rate.reset(); }, "learning_rate");
   names([](auto& o) { o.max_batch = pg::max_batch{0}; }, "max_batch");
   names([](auto& o) { o.momentum = 1; }, "momentum");
-  names([](auto& o) { o.optimizer = pg::optimizer_kind::adam; o.adam.beta1 = 2; }, "adam");
+  names(
+      [](auto& o) {
+        o.optimizer = pg::optimizer_kind::adam;
+        o.adam.beta1 = 2;
+      },
+      "adam");
   names([](auto& o) { o.noise = pg::noise_multiplier{1e39}; }, "noise");
 }
 
@@ -254,8 +272,9 @@ BOOST_AUTO_TEST_CASE(records_that_do_not_fit_cost_nothing) {
   r.trainer.step(good.records());
   const auto parameters = r.parameters();
   const auto refused = [&](const pg::dataset<float, std::int32_t>& records, const std::string& what) {
-    BOOST_CHECK_EXCEPTION(r.trainer.step(records), std::invalid_argument,
-                          [&](const std::invalid_argument& error) { return std::string{error.what()}.find(what) != std::string::npos; });
+    BOOST_CHECK_EXCEPTION(r.trainer.step(records), std::invalid_argument, [&](const std::invalid_argument& error) {
+      return std::string{error.what()}.find(what) != std::string::npos;
+    });
     BOOST_TEST((r.parameters() == parameters));
     BOOST_TEST(r.trainer.steps() == 1U);
   };

@@ -7,10 +7,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <pergrad/pergrad.hpp>
 #include <random>
 #include <span>
 #include <vector>
+
+#include <pergrad/pergrad.hpp>
 
 namespace fixture {
 
@@ -28,7 +29,8 @@ struct clouds {
     std::normal_distribution<float> normal;
     for (std::size_t i = 0; i < count; ++i) {
       classes[i] = static_cast<std::int32_t>(random() % 3);
-      for (std::size_t k = 0; k < 6; ++k) inputs[i * 6 + k] = 0.6F * normal(random) + (static_cast<std::size_t>(classes[i]) == k / 2 ? 1.0F : 0.0F);
+      for (std::size_t k = 0; k < 6; ++k)
+        inputs[i * 6 + k] = 0.6F * normal(random) + (static_cast<std::size_t>(classes[i]) == k / 2 ? 1.0F : 0.0F);
     }
   }
   [[nodiscard]] std::size_t size() const { return classes.size(); }
@@ -46,6 +48,8 @@ struct clouds {
   return options;
 }
 
-[[nodiscard]] inline std::vector<float> parameters_of(const classifier& net) { return {net.parameters().begin(), net.parameters().end()}; }
+[[nodiscard]] inline std::vector<float> parameters_of(const classifier& net) {
+  return {net.parameters().begin(), net.parameters().end()};
+}
 
 }  // namespace fixture

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never grows
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
+// grows
 #pragma once
 
 #include <algorithm>

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
 //
-// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the network, as
-// a type that swallows whatever is done with it, so that the compiler has one error to print and nothing more to say.
+// Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
+// network, as a type that swallows whatever is done with it, so that the compiler has one error to print and nothing
+// more to say.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <span>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/shape.hpp>
-#include <span>
 
 namespace pergrad::inline v0_1 {
 
@@ -53,8 +55,8 @@ template <class Layer>
     const std::size_t other_count = each.outer ? each.columns : each.rows;
     const bool other_inside = (each.other.from == source::ones && !each.outer) ||
                               inside(each.other, each.positions, other_count, size_of(each.other.from));
-    const bool delta_inside = each.delta.from != source::ones &&
-                              inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
+    const bool delta_inside =
+        each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
     if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
   }
   return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
@@ -110,7 +112,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     std::array<shape, size + 1> shapes{};
     std::array<std::size_t, size + 1> parameter_counts{};
     std::array<std::size_t, size + 1> parameter_offsets{};
-    std::array<std::size_t, size + 1> inputs{};   // slot that node i reads; slot 0 is the network's input, node i writes i + 1
+    std::array<std::size_t, size + 1>
+        inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
     std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
     std::size_t first_mistake = size;
     mistake what = mistake::none;
@@ -208,8 +211,8 @@ constexpr auto explain() {
   return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
 }
 
-/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short because
-/// it is a class that this class needs, with no function in between.
+/// The network, or its stand-in. The one place where an explanation is instantiated: what the compiler prints is short
+/// because it is a class that this class needs, with no function in between.
 template <class Scalar, shape Input, class... Layers>
 struct gate {
   static constexpr auto choose() {
@@ -221,10 +224,10 @@ struct gate {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
         constexpr std::size_t index = found::found.first_mistake;
-        using explanation = typename decltype(
-            explain<found::found.what, error::at_layer<found::entry_of(index)>,
-                             error::layer_type<typename found::template layer_at<index>>,
-                             error::gets<found::found.shapes[found::found.inputs[index]]>, found, index>())::type;
+        using explanation = typename decltype(explain<found::found.what, error::at_layer<found::entry_of(index)>,
+                                                      error::layer_type<typename found::template layer_at<index>>,
+                                                      error::gets<found::found.shapes[found::found.inputs[index]]>,
+                                                      found, index>())::type;
         return std::type_identity<error::wrong_network<explanation, Scalar>>{};
       } else {
         return std::type_identity<static_network<Scalar, Input, Layers...>>{};

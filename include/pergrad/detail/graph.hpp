@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/detail/graph.hpp - unfolds a network's layers into one flat list of nodes
 //
-// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and repeated
-// without renumbering. Types are looked up in an indexed base table: recursion over the list would be quadratic to compile.
+// A node says how many places back in the list its input lies (1: the node before it), so lists can be joined and
+// repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
+// quadratic to compile.
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <pergrad/layers/sequential.hpp>
-#include <pergrad/shape.hpp>
 #include <type_traits>
 #include <utility>
+
+#include <pergrad/layers/sequential.hpp>
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -78,7 +80,8 @@ struct unfold<sequential<Layers...>> {
 template <class List, std::size_t Count>
 struct repeat_list {
   using half = typename repeat_list<List, Count / 2>::type;
-  using type = std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
+  using type =
+      std::conditional_t<Count % 2 == 0, typename join<half, half>::type, typename join<half, half, List>::type>;
 };
 template <class List>
 struct repeat_list<List, 1> {

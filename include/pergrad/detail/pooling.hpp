@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/math.hpp>

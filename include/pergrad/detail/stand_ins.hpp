@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/detail/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
 //
-// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class template
-// that has a network for an argument has its stand-in here, so that the network's mistake is the only one that is reported.
+// The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
+// template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
+// is reported.
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <type_traits>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/shape.hpp>
-#include <span>
-#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -31,7 +33,8 @@ template <class Network>
 class gradient;
 }  // namespace unprotected
 
-/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as well.
+/// A base in the library's own namespace, so that functions called by their short names are found for stand-ins as
+/// well.
 struct stand_in_base {};
 
 namespace error {
@@ -72,7 +75,8 @@ struct explained : stand_in_base {
   static void clear(Any&&...) noexcept {}
 };
 
-/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert expects.
+/// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
+/// expects.
 struct unknown_count {
   constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
   template <class Any>
@@ -149,7 +153,8 @@ template <class Network, class Loss>
 using loss_explanation = typename decltype(explanation_of_loss<Network, Loss>())::type;
 /// No training, no batch: the network or the loss is wrong.
 template <class Network, class Loss>
-inline constexpr bool cannot_be_trained = is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
+inline constexpr bool cannot_be_trained =
+    is_explained<Network> || !std::is_same_v<loss_explanation<Network, Loss>, char>;
 
 }  // namespace detail
 

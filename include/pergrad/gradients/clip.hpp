@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/gradients/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
 //
-// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is scaled by
-// it and by nothing else.
+// A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
+// scaled by it and by nothing else.
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <pergrad/gradients/leaf.hpp>
-#include <pergrad/privacy/clip.hpp>
-#include <pergrad/privacy/types.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
+
+#include <pergrad/gradients/leaf.hpp>
+#include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -61,8 +62,9 @@ struct layer_clip {
   void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
-      weights[layer] = finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
-                              : Scalar{0};
+      weights[layer] = finite
+                           ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
+                           : Scalar{0};
     }
   }
 };
@@ -72,7 +74,8 @@ inline constexpr std::size_t layer_groups = on_host::program<Network>::table.lay
 
 }  // namespace detail
 
-/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite counts as 0.
+/// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
+/// counts as 0.
 template <class Leaf, class Rule>
 class clipped_gradients : public detail::expression_tag {
  public:
@@ -137,10 +140,11 @@ template <class Network, class Loss>
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
 /// Throws std::invalid_argument unless stability is positive and finite.
 template <class Network, class Loss>
-[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound = l2_clip_norm{1.0},
-                             double stability = 0.01) {
+[[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                             l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
   if (!(stability > 0) || !std::isfinite(stability)) {
-    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " + std::to_string(stability));
+    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " +
+                                std::to_string(stability));
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }

@@ -9,17 +9,18 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/misuse.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>
 #include <pergrad/host/executor.hpp>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 namespace pergrad::inline v0_1 {
 
@@ -164,24 +165,27 @@ template <class Expression, bool Enclosed>
 struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
 
 template <class Destination, class Value>
-concept is_destination =
-    is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
-    std::is_constructible_v<std::span<Value>, Destination&> ||
-    requires(Destination& destination) { requires std::is_convertible_v<decltype(destination.values()), std::span<Value>>; };
+concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
+                         std::is_constructible_v<std::span<Value>, Destination&> ||
+                         requires(Destination& destination) {
+  requires std::is_convertible_v<decltype(destination.values()), std::span<Value>>;
+};
 
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
   if constexpr (any_explained<Destination, Expression>) {
     return std::type_identity<char>{};
-  } else if constexpr (is_private_gradient<Destination>::value && (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
+  } else if constexpr (is_private_gradient<Destination>::value &&
+                       (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
     return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
   } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
   } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
-    return std::type_identity<error::destination_does_not_fit<Destination, std::span<typename value_type_of<Expression>::type>, Expression>>{};
+    return std::type_identity<error::destination_does_not_fit<
+        Destination, std::span<typename value_type_of<Expression>::type>, Expression>>{};
   } else {
     return std::type_identity<char>{};
   }
@@ -191,8 +195,8 @@ using assignment_explanation = typename decltype(explanation_of_assignment<Funct
 
 }  // namespace detail
 
-/// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right size, an
-/// `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
+/// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right
+/// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
@@ -237,7 +241,8 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
 }
 /// The same for a total of chunks.
 template <class Network, class Generator>
-void evaluate_into(const host& executor, private_gradient<Network>& update, const noised_total<Network, Generator>& noised) {
+void evaluate_into(const host& executor, private_gradient<Network>& update,
+                   const noised_total<Network, Generator>& noised) {
   const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
   const std::span<typename Network::scalar> out = gradient_access::values(update);
   const auto from = gradient_access::values(noised.total.total());
@@ -245,7 +250,8 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   const std::uint64_t step = noised.noise.generator->next_step();
   executor.parallel((out.size() + 8191) / 8192, [&](std::size_t task, std::size_t) {
     const std::size_t first = task * 8192;
-    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first, deviation,
+    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first,
+                                           deviation,
                                            out.subspan(first, std::min<std::size_t>(8192, out.size() - first)));
   });
 }
@@ -273,8 +279,8 @@ void evaluate_into(const host& /*executor*/, const First&, const Second&, const 
 }
 
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> && sizeof...(Rest) > 0)
-void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!std::is_convertible_v<const First&, const host&> &&
+         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 
@@ -283,22 +289,24 @@ namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
 template <class Destination, class Expression>
-requires(!pergrad::detail::is_assignment<Expression>::value)
-void evaluate_into(const host& executor, Destination&& destination, const Expression& expression) {
+requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const host& executor,
+                                                                                Destination&& destination,
+                                                                                const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
 template <class... Assignments>
-requires((pergrad::detail::is_assignment<Assignments>::value || pergrad::detail::is_explained<Assignments>) && ...)
-void evaluate_into(const host& executor, Assignments... assignments) {
+requires((pergrad::detail::is_assignment<Assignments>::value ||
+          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const host& executor,
+                                                                               Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluate_together(executor, assignments...);
   }
 }
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> && sizeof...(Rest) > 0)
-void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!std::is_convertible_v<const First&, const host&> &&
+         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
@@ -310,7 +318,8 @@ template <class Expression>
     static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
     return std::vector<double>{};
   } else {
-    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(pergrad::detail::value_count_of(expression));
+    std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(
+        pergrad::detail::value_count_of(expression));
     unprotected::evaluate_into(executor, result, expression);
     return result;
   }

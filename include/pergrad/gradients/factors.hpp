@@ -4,12 +4,14 @@
 // Every parameter block's gradient for sample b is one of
 //     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
 //     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
-// so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are derived.
-// An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output gradient its delta.
+// so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are
+// derived. An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output
+// gradient its delta.
 #pragma once
 
 #include <array>
 #include <cstddef>
+
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -67,8 +69,8 @@ template <class... Factors>
 /// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, height, width) input.
 ///
 /// View t = (i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W as
-/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view that
-/// sees everything at one position.
+/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view
+/// that sees everything at one position.
 struct affine_map {
   std::size_t in_channels = 0;
   extent in_size;

@@ -8,6 +8,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/stand_ins.hpp>
@@ -16,10 +21,6 @@
 #include <pergrad/host/request.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/tape.hpp>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -39,7 +40,8 @@ struct per_sample_scalar_tag : expression_tag {};
 
 /// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
 ///
-/// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive it.
+/// A light value: copies are free, and evaluating twice gives the same bits. The network, batch and tape must outlive
+/// it.
 template <class Network, class Loss>
 class per_sample_gradient_leaf : public detail::expression_tag {
  public:
@@ -51,8 +53,9 @@ class per_sample_gradient_leaf : public detail::expression_tag {
       : network_{&network}, batch_{&samples}, tape_{&tape}, loss_{loss} {
     if (samples.size() > tape.capacity()) {
       throw std::invalid_argument("pergrad: a batch of " + std::to_string(samples.size()) + " samples on a tape for " +
-                                  std::to_string(tape.capacity()) + ": evaluate it in chunks, or construct the tape with " +
-                                  "pergrad::max_batch{" + std::to_string(samples.size()) + "}");
+                                  std::to_string(tape.capacity()) +
+                                  ": evaluate it in chunks, or construct the tape with " + "pergrad::max_batch{" +
+                                  std::to_string(samples.size()) + "}");
     }
   }
 
@@ -118,8 +121,8 @@ struct is_leaf : std::false_type {};
 template <class Network, class Loss>
 struct is_leaf<per_sample_gradient_leaf<Network, Loss>> : std::true_type {};
 
-/// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does not
-/// take: it explains.
+/// An expression, or what stands in for one. Each function of expressions has an overload for expressions that it does
+/// not take: it explains.
 template <class Type>
 concept expression = std::is_base_of_v<expression_tag, Type> || is_explained<Type>;
 template <class Type>
@@ -140,12 +143,14 @@ template <class Network, class Loss, class Batch, class Tape>
     static_cast<void>(error::temporary_tape<tape_type>{});
     return error::explained{};
   } else if constexpr (!std::is_lvalue_reference_v<Network> || !std::is_lvalue_reference_v<Batch>) {
-    static_cast<void>(error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, batch_type, network_type>>{});
+    static_cast<void>(
+        error::temporary_operand<std::conditional_t<std::is_lvalue_reference_v<Network>, batch_type, network_type>>{});
     return error::explained{};
   } else if constexpr (detail::cannot_be_trained<network_type, Loss>) {
     static_cast<void>(detail::loss_explanation<network_type, Loss>{});
     return error::explained{};
-  } else if constexpr (!std::is_same_v<tape_type, tape<network_type>> || std::is_const_v<std::remove_reference_t<Tape>>) {
+  } else if constexpr (!std::is_same_v<tape_type, tape<network_type>> ||
+                       std::is_const_v<std::remove_reference_t<Tape>>) {
     static_cast<void>(error::tape_does_not_fit<network_type, std::remove_reference_t<Tape>>{});
     return error::explained{};
   } else if constexpr (!std::is_same_v<batch_type, batch<network_type, Loss>>) {
@@ -157,8 +162,8 @@ template <class Network, class Loss, class Batch, class Tape>
 }
 
 /// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
-/// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own method
-/// unless they are listed, which is an error.
+/// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own
+/// method unless they are listed, which is an error.
 template <norm_method Method, std::size_t... Entries, class Network, class Loss>
 [[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   constexpr auto positions = [](std::size_t entry) -> std::size_t {
@@ -173,10 +178,12 @@ template <norm_method Method, std::size_t... Entries, class Network, class Loss>
     return error::explained{};
   } else if constexpr (Method == norm_method::product && !((positions(Entries) == 1) && ...)) {
     constexpr std::size_t most_positions = std::max({std::size_t{1}, positions(Entries)...});
-    static_cast<void>(error::product_method_needs_one_position<method_type, error::entries<Entries...>, error::count<most_positions>>{});
+    static_cast<void>(error::product_method_needs_one_position<method_type, error::entries<Entries...>,
+                                                               error::count<most_positions>>{});
     return error::explained{};
   } else {
-    constexpr std::uint64_t layers = sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
+    constexpr std::uint64_t layers =
+        sizeof...(Entries) == 0 ? ~std::uint64_t{0} : ((std::uint64_t{1} << Entries) | ... | 0U);
     return gradients.with(Method, layers);
   }
 }

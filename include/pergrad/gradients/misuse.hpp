@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/gradients/misuse.hpp - what functions of expressions say to expressions that they do not take
 //
-// Every function has one more overload, for expressions for which it has no meaning: it compiles to one readable error, and
-// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a meaning.
+// Every function has one more overload, for expressions for which it has no meaning: it compiles to one readable error,
+// and what it returns takes the place of the result without another word. Constraints keep it out of the way of what
+// has a meaning.
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <type_traits>
+
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/clip.hpp>
@@ -15,8 +19,6 @@
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <span>
-#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -28,7 +30,8 @@ template <class Leaf, class Rule>
 struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
 
 template <class Leaf, class Numbers>
-concept numbers_for = is_leaf<Leaf>::value && std::is_convertible_v<const Numbers&, std::span<const typename Leaf::scalar>>;
+concept numbers_for =
+    is_leaf<Leaf>::value && std::is_convertible_v<const Numbers&, std::span<const typename Leaf::scalar>>;
 
 /// Operands of which one is an expression, but for which there is no arithmetic.
 template <class Left, class Right>
@@ -66,12 +69,14 @@ template <strategy Strategy, detail::expression_but_no_leaf Given>
 
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained losses(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained l2_norms(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
@@ -89,27 +94,29 @@ template <detail::expression_but_no_leaf Given, class... Rest>
   return {};
 }
 template <class Network, class Loss, class Direction>
-requires(!detail::numbers_for<per_sample_gradient_leaf<Network, Loss>, Direction>)
-[[nodiscard]] error::explained dot(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/, const Direction& /*direction*/) {
+requires(!detail::numbers_for<per_sample_gradient_leaf<Network, Loss>, Direction>) [[nodiscard]] error::explained
+    dot(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/, const Direction& /*direction*/) {
   if constexpr (!detail::is_explained<Direction>) {
-    static_cast<void>(error::operand_does_not_fit<error::function::dot, std::span<const typename Network::scalar>, Direction>{});
+    static_cast<void>(
+        error::operand_does_not_fit<error::function::dot, std::span<const typename Network::scalar>, Direction>{});
   }
   return {};
 }
 
 template <detail::expression Given, class... Bound>
-requires(!detail::is_leaf<Given>::value || !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1)))
-[[nodiscard]] error::explained clip(const Given& /*given*/, const Bound&... /*bound*/) {
+requires(!detail::is_leaf<Given>::value ||
+         !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
+    clip(const Given& /*given*/, const Bound&... /*bound*/) {
   if constexpr (!detail::any_explained<Given, Bound...>) {
     static_cast<void>(error::cannot_be_clipped<error::function::clip, Given, Bound...>{});
   }
   return {};
 }
 template <detail::expression Given, class... Bound>
-requires(!detail::is_leaf<Given>::value ||
-         !((std::is_convertible_v<Bound, l2_clip_norm> || std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
-           (sizeof...(Bound) == 1)))
-[[nodiscard]] error::explained clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
+requires(!detail::is_leaf<Given>::value || !((std::is_convertible_v<Bound, l2_clip_norm> ||
+                                              std::is_convertible_v<Bound, std::span<const l2_clip_norm>>)&&... &&
+                                             (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
+    clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
   if constexpr (!detail::any_explained<Given, Bound...>) {
     static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
   }
@@ -124,8 +131,8 @@ template <detail::expression_but_no_leaf Given, class... Rest>
 }
 
 template <detail::expression_but_no_leaf Given, class... Rest>
-requires(!detail::is_clipped<Given>::value)
-[[nodiscard]] error::explained sum(const Given& /*given*/, const Rest&... /*rest*/) {
+requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained
+    sum(const Given& /*given*/, const Rest&... /*rest*/) {
   if constexpr (!detail::any_explained<Given, Rest...>) {
     static_cast<void>(error::cannot_be_summed<error::function::sum, Given, Rest...>{});
   }
@@ -133,15 +140,17 @@ requires(!detail::is_clipped<Given>::value)
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained mean(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
   return {};
 }
 template <detail::expression Given, class Weights>
 requires(!detail::is_leaf<Given>::value || (!per_sample_scalar<Weights> && !detail::numbers_for<Given, Weights>))
-[[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
+    [[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
   if constexpr (!detail::any_explained<Given, Weights>) {
     if constexpr (detail::is_leaf<Given>::value && !detail::expression<Weights>) {
-      static_cast<void>(error::operand_does_not_fit<error::function::weighted_sum, std::span<const typename Given::scalar>, Weights>{});
+      static_cast<void>(error::operand_does_not_fit<error::function::weighted_sum,
+                                                    std::span<const typename Given::scalar>, Weights>{});
     } else {
       static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
     }
@@ -149,29 +158,33 @@ requires(!detail::is_leaf<Given>::value || (!per_sample_scalar<Weights> && !deta
   return {};
 }
 template <detail::expression_but_no_leaf Given>
-requires(!detail::is_clipped<Given>::value)
-[[nodiscard]] error::explained materialise(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
+requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained materialise(const Given& /*given*/) {
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained second_moment(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained variance(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained outputs(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
   return {};
 }
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained gram(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
+  if constexpr (!detail::is_explained<Given>)
+    static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
   return {};
 }
 
@@ -179,37 +192,43 @@ template <detail::expression_but_no_leaf Given>
 template <class Left, class Right>
 requires detail::unpaired<Left, Right>
 [[nodiscard]] error::explained min(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::unpaired<Left, Right>
 [[nodiscard]] error::explained max(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::unpaired<Left, Right>
 [[nodiscard]] error::explained pow(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator+(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator-(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
   return {};
 }
 template <class Left, class Right>
 requires detail::meaningless_pair<Left, Right>
 [[nodiscard]] error::explained operator*(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>) static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
+  if constexpr (!detail::any_explained<Left, Right>)
+    static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
   return {};
 }
 template <class Left, class Right>

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/gradients/noise.hpp - Gaussian noise on a bounded sum: the only thing that a private optimizer accepts
 //
-// standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can neither be
-// forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator an evaluation,
-// whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
+// standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can
+// neither be forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator an
+// evaluation, whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/sums.hpp>
@@ -18,10 +23,6 @@
 #include <pergrad/privacy/noise.hpp>
 #include <pergrad/privacy/purpose.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -59,7 +60,8 @@ class gradient {
 
 }  // namespace unprotected
 
-/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk only.
+/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk
+/// only.
 template <class Network>
 class bounded_total : public detail::expression_tag {
  public:
@@ -118,7 +120,8 @@ struct gaussian_noise_of {
   Generator* generator;
 };
 
-/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred to.
+/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred
+/// to.
 template <random_generator Generator>
 [[nodiscard]] gaussian_noise_of<Generator> gaussian_noise(noise_multiplier multiplier, Generator& generator) {
   return {multiplier, &generator};
@@ -148,7 +151,8 @@ class noised_sum : public detail::expression_tag {
   [[nodiscard]] double standard_deviation() const noexcept { return noise_.multiplier.value() * sum_.sensitivity(); }
 
   void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    if (accumulate) throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
+    if (accumulate)
+      throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
     sum_.attach(request, out, false);
   }
   /// Draws the noise: one step of the generator.
@@ -191,8 +195,9 @@ class total_reference {
   explicit total_reference(const bounded_total<Network>& total) : total_{&total} {}
   [[nodiscard]] double sensitivity() const {
     if (!(total_->sensitivity() > 0)) {
-      throw std::logic_error("pergrad: noise on a bounded_total that knows no sensitivity: add a clipped sum to it first, or " +
-                             std::string{"clear(sensitivity) it"});
+      throw std::logic_error(
+          "pergrad: noise on a bounded_total that knows no sensitivity: add a clipped sum to it first, or " +
+          std::string{"clear(sensitivity) it"});
     }
     return total_->sensitivity();
   }
@@ -214,8 +219,8 @@ template <class Leaf, class Rule, class Generator>
   return noised_sum<bounded_sum<Leaf, Rule>, Generator>{sum, noise};
 }
 template <class Network, class Generator>
-requires(!detail::is_explained<Network>)
-[[nodiscard]] auto operator+(const bounded_total<Network>& total, gaussian_noise_of<Generator> noise) {
+requires(!detail::is_explained<Network>) [[nodiscard]] auto operator+(const bounded_total<Network>& total,
+                                                                      gaussian_noise_of<Generator> noise) {
   return noised_total<Network, Generator>{total_reference<Network>{total}, noise};
 }
 template <class Other, class Generator>

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are formed
+// pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are
+// formed
 //
-// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a sample
+// For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a
+// sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
 //     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
 //     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
-// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022, arXiv:2210.00038.)
+// multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
+// arXiv:2210.00038.)
 #pragma once
 
 #include <cstddef>
@@ -51,18 +54,19 @@ struct block_size {
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
-/// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is modelled
-/// here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and the choice costs at
-/// most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ little.
+/// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
+/// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and
+/// the choice costs at most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other
+/// machines differ little.
 struct host_costs {
-  double dot_element = 12;          ///< one element of a dot product: those are summed in double, which products are not
-  double dot_pair = 800;            ///< a dot of two x and one of two delta, however short
-  double summed_element = 0.5;      ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
-  double direct_element = 8;        ///< square one element of G_b in registers
-  double kept_element = 13;         ///< square, keep and add up one element of G_b inside the L2 cache
+  double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
+  double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
+  double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
+  double direct_element = 8;    ///< square one element of G_b in registers
+  double kept_element = 13;     ///< square, keep and add up one element of G_b inside the L2 cache
   double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
-  std::size_t vector_bytes = 64;    ///< a row of G_b is computed in whole vectors
+  std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
@@ -102,7 +106,8 @@ struct host_costs {
                                         norm_method::gram};
   norm_method best = norm_method::instantiate;
   for (const norm_method method : candidates) {
-    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs)) best = method;
+    if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs))
+      best = method;
   }
   return best;
 }

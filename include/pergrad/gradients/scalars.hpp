@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/gradients/scalars.hpp - one number a sample: losses, norms, projections, and arithmetic on them
 //
-// These are private values. They come out under `unprotected::` only, and as weights of a sum they give it no sensitivity.
+// These are private values. They come out under `unprotected::` only, and as weights of a sum they give it no
+// sensitivity.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <pergrad/gradients/leaf.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+
+#include <pergrad/gradients/leaf.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -153,7 +155,8 @@ struct powered {
 };
 
 template <class Left, class Right>
-concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) || (scalar_operand<Left> && per_sample_scalar<Right>);
+concept scalar_pairing = (per_sample_scalar<Left> && scalar_operand<Right>) ||
+                         (scalar_operand<Left> && per_sample_scalar<Right>);
 
 }  // namespace detail
 
@@ -172,8 +175,8 @@ template <class Network, class Loss>
 [[nodiscard]] auto squared_l2_norms(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return detail::norm_of<per_sample_gradient_leaf<Network, Loss>, true>{gradients};
 }
-/// The inner product of every sample's gradient with `direction`, parameter_count values in PyTorch's order that must live
-/// until the evaluation. Throws std::invalid_argument for another size.
+/// The inner product of every sample's gradient with `direction`, parameter_count values in PyTorch's order that must
+/// live until the evaluation. Throws std::invalid_argument for another size.
 template <class Network, class Loss>
 [[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss>& gradients,
                        std::type_identity_t<std::span<const typename Network::scalar>> direction) {

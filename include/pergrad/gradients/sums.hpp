@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/gradients/sums.hpp - what can be made of per-sample gradients over a batch: sums, moments, rows, products
 //
-// Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish` completes the
-// result. Only sum(clip(...)) and its kin know a sensitivity.
+// Every class here is a value that says what it wants from one evaluation: `attach` fills in a request, `finish`
+// completes the result. Only sum(clip(...)) and its kin know a sensitivity.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
-#include <pergrad/gradients/clip.hpp>
-#include <pergrad/gradients/leaf.hpp>
-#include <pergrad/gradients/scalars.hpp>
-#include <pergrad/privacy/types.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
+
+#include <pergrad/gradients/clip.hpp>
+#include <pergrad/gradients/leaf.hpp>
+#include <pergrad/gradients/scalars.hpp>
+#include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -24,7 +25,8 @@ namespace detail {
 template <class Scalar>
 on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
   if (request.sum_count == on_host::most_sums) {
-    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) + " sums");
+    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) +
+                                " sums");
   }
   request.backward = true;
   return request.sums[request.sum_count++];
@@ -108,7 +110,8 @@ class bounded_sum : public detail::expression_tag {
   bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
   [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
-  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is replaced.
+  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is
+  /// replaced.
   [[nodiscard]] double sensitivity() const noexcept {
     return (relation_ == neighbouring::replace_one ? 2 : 1) * clipped_.sensitivity();
   }
@@ -171,7 +174,8 @@ class variance_of : public detail::expression_tag {
   std::vector<scalar> mean_;
 };
 
-/// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped ones.
+/// All gradients, one row a sample, `[B, parameter_count]` in PyTorch's order; of a clipped expression the clipped
+/// ones.
 template <class Gradients, bool Clipped>
 class materialised_gradients : public detail::expression_tag {
  public:
@@ -221,9 +225,11 @@ template <class Gradients, bool Clipped>
 class gradient_row : public materialised_gradients<Gradients, Clipped> {
  public:
   static constexpr bool whole_batch = false;
-  gradient_row(Gradients gradients, std::size_t sample) : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
+  gradient_row(Gradients gradients, std::size_t sample)
+      : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
     if (sample >= gradients.size()) {
-      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " + std::to_string(gradients.size()));
+      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " +
+                              std::to_string(gradients.size()));
     }
   }
 };
@@ -252,7 +258,8 @@ class outputs_of : public detail::expression_tag {
   scalar* out_ = nullptr;
 };
 
-/// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the evaluation.
+/// <g_a, g_b> for all pairs, `[B, B]`. Forms all gradients: B times parameter_count values for the time of the
+/// evaluation.
 template <class Leaf>
 class gram_of : public detail::expression_tag {
  public:
@@ -274,7 +281,8 @@ class gram_of : public detail::expression_tag {
     const std::size_t count = leaf_.size();
     executor.parallel(count, [&](std::size_t a, std::size_t) {
       for (std::size_t b = 0; b <= a; ++b) {
-        const double value = on_host::dot(rows_.data() + a * width, rows_.data() + b * width, static_cast<on_host::index>(width));
+        const double value =
+            on_host::dot(rows_.data() + a * width, rows_.data() + b * width, static_cast<on_host::index>(width));
         out[a * count + b] = value;
         out[b * count + a] = value;
       }
@@ -309,7 +317,8 @@ template <class Network, class Loss>
 }
 /// sum_b clip(g_b), with the sensitivity that belongs to the neighbouring relation.
 template <class Leaf, class Rule>
-[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped, neighbouring relation = neighbouring::add_or_remove_one) {
+[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped,
+                       neighbouring relation = neighbouring::add_or_remove_one) {
   return bounded_sum<Leaf, Rule>{clipped, relation};
 }
 /// sum_b w_b g_b; weights: any per-sample scalar expression over the same gradients.
@@ -328,7 +337,8 @@ template <class Network, class Loss>
     throw std::invalid_argument("pergrad: weighted_sum: " + std::to_string(weights.size()) + " weights for " +
                                 std::to_string(gradients.size()) + " samples");
   }
-  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{gradients, weights};
+  return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{
+      gradients, weights};
 }
 /// (1/B) sum_b g_b² (BackPACK's second moment).
 template <class Network, class Loss>

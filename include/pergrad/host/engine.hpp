@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and sums
+// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and
+// sums
 //
-//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up lanes
+//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up
+//   lanes
 //
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order, so the
-// bits of a sum do not depend on the number of threads.
+// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
+// so the bits of a sum do not depend on the number of threads.
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <span>
+#include <stdexcept>
+
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/kernels.hpp>
@@ -20,12 +25,11 @@
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/worker.hpp>
 #include <pergrad/tape.hpp>
-#include <span>
-#include <stdexcept>
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every loss.
+/// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every
+/// loss.
 template <class Network>
 class engine {
  public:
@@ -42,8 +46,9 @@ class engine {
                                   ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
     }
     if (executor.thread_count() > tape.worker_count()) {
-      throw std::invalid_argument("pergrad: the tape was made for an executor with " + std::to_string(tape.worker_count()) +
-                                  " threads, this one has " + std::to_string(executor.thread_count()));
+      throw std::invalid_argument("pergrad: the tape was made for an executor with " +
+                                  std::to_string(tape.worker_count()) + " threads, this one has " +
+                                  std::to_string(executor.thread_count()));
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
@@ -68,14 +73,16 @@ class engine {
         state.process(static_cast<std::size_t>(first) + request.first, samples, one_by_one, sums);
       }
     });
-    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
+    for (std::size_t k = 0; k < request.sum_count; ++k)
+      gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
   }
 
  private:
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) { native[n] = parameters[p]; });
+      for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
+                         [&](index p, index n) { native[n] = parameters[p]; });
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
@@ -84,7 +91,9 @@ class engine {
   }
 
   static constexpr index chunk_elements = index{1} << 13;
-  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) { return std::max<index>(1, chunk_elements / leaf.outputs); }
+  [[nodiscard]] static index rows_per_chunk(const outer_leaf& leaf) {
+    return std::max<index>(1, chunk_elements / leaf.outputs);
+  }
 
   /// Adds the lanes up in order and puts the sum into PyTorch's order.
   static void gather(const host& executor, tape_type& tape, const sum_request<scalar>& sum, index number, index tiles) {
@@ -93,7 +102,8 @@ class engine {
     std::size_t used_count = 0;
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] = tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
+      used[used_count++] =
+          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
     }
     const auto scale = static_cast<scalar>(sum.scale);
     const auto finish = [&](index parameter, index native) {
@@ -104,23 +114,24 @@ class engine {
     };
     index chunks = 0;
     for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0), [&](std::size_t task, std::size_t) {
-      auto chunk = static_cast<index>(task);
-      for (std::size_t k = 0; k < table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (chunk < chunks_of(leaf)) {
-          const index rows_count = leaf.groups * leaf.view_width();
-          const index first = chunk * rows_per_chunk(leaf);
-          for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
-          return;
-        }
-        chunk -= chunks_of(leaf);
-      }
-      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
-      }
-    });
+    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
+                      [&](std::size_t task, std::size_t) {
+                        auto chunk = static_cast<index>(task);
+                        for (std::size_t k = 0; k < table.outer_count; ++k) {
+                          const outer_leaf& leaf = table.outer[k];
+                          if (chunk < chunks_of(leaf)) {
+                            const index rows_count = leaf.groups * leaf.view_width();
+                            const index first = chunk * rows_per_chunk(leaf);
+                            for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
+                            return;
+                          }
+                          chunk -= chunks_of(leaf);
+                        }
+                        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+                          const elementwise_leaf& leaf = table.elementwise[k];
+                          for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
+                        }
+                      });
   }
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
 //
-// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing that
-// is computed depends on it.
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
+// that is computed depends on it.
 #pragma once
 
 #include <atomic>
@@ -161,7 +161,8 @@ class host {
   static bool begin(crew& shared) noexcept {
     std::size_t busy = shared.busy.load(std::memory_order_acquire);
     while ((busy & closed) == 0) {
-      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
     }
     return false;
   }

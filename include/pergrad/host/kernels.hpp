@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/math.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -12,7 +14,6 @@
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/vector.hpp>
 #include <pergrad/host/windows.hpp>
-#include <type_traits>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -31,9 +32,8 @@ inline void for_each_vector(index count, Function&& f) {
 
 template <class Scalar>
 inline void add_to(Scalar* to, const Scalar* from, index count) {
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i));
-  });
+  for_each_vector<Scalar>(
+      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
 }
 /// to += weight * from
 template <class Scalar>
@@ -114,7 +114,8 @@ struct elementwise_kernel {
 
   /// dx (=|+=) dy f'(x, y). Values and gradients share their arrangement, so they are walked in step.
   static void backward(const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
-                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx, bool accumulate) {
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
+                       bool accumulate) {
     const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
     const arrangement& values = x_layout.values;
     const index rows_count = dense ? 1 : values.height;
@@ -126,7 +127,8 @@ struct elementwise_kernel {
       Scalar* dx_row = dx + dx_layout.start + r * dx_layout.row;
       if constexpr (on_vectors) {
         for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          const vector<Scalar> slope = Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
+          const vector<Scalar> slope =
+              Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
           const vector<Scalar> part = lanes.load(dy_row + i) * slope;
           lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
         });
@@ -156,24 +158,27 @@ struct pooling_kernel {
   /// Adds every input's share of dy to dx.
   static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
                        const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
-    for_each_window(in, y_layout, dy_layout, [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const vector<Scalar> best = lanes.load(y + output + c);
-        vector<Scalar> remaining = lanes.load(dy + backprop + c);
-        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
-          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-        });
-      });
-    });
+    for_each_window(in, y_layout, dy_layout,
+                    [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
+                      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+                        const vector<Scalar> best = lanes.load(y + output + c);
+                        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+                        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
+                          const vector<Scalar> part =
+                              Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+                          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+                        });
+                      });
+                    });
   }
 
  private:
   template <class Function>
   static void for_each_window(shape in, const layout& y_layout, Function&& f) {
-    for_each_window(in, y_layout, y_layout, [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
-      f(rows, columns, output, divisor);
-    });
+    for_each_window(in, y_layout, y_layout,
+                    [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
+                      f(rows, columns, output, divisor);
+                    });
   }
   template <class Function>
   static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
@@ -181,7 +186,8 @@ struct pooling_kernel {
       const window_range rows = Layer::rows(in, static_cast<std::size_t>(i));
       for (index j = 0; j < y.values.width; ++j) {
         const window_range columns = Layer::columns(in, static_cast<std::size_t>(j));
-        const auto divisor = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        const auto divisor =
+            static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
         f(rows, columns, y.start + i * y.row + j * y.column, dy.start + i * dy.row + j * dy.column, divisor);
       }
     }
@@ -232,18 +238,19 @@ template <class Function>
 inline void for_each_phase(const affine_map& map, Function&& f) {
   const auto number = [](std::size_t value) { return static_cast<index>(value); };
   for (index r = 0; r < number(map.stride.height); ++r) {
-    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height),
-                                        number(map.stride.height), number(map.padding.height), number(map.dilation.height));
+    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                number(map.padding.height), number(map.dilation.height));
     for (index s = 0; s < number(map.stride.width); ++s) {
       const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                             number(map.padding.width), number(map.dilation.width));
+                                     number(map.padding.width), number(map.dilation.width));
       f(rows, columns);
     }
   }
 }
 
-/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap column][output][channel]`
-/// with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything once.
+/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap
+/// column][output][channel]` with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything
+/// once.
 template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
 //
-// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel, rank 2
-// (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image; producers write
-// the inside only, so the halo stays zero and a convolution reads its padding from memory like any other pixel.
+// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel,
+// rank 2 (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image;
+// producers write the inside only, so the halo stays zero and a convolution reads its padding from memory like any
+// other pixel.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted sum
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted
+// sum
 //
-// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other loops.
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
+// loops.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/product.hpp>
@@ -15,14 +18,16 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a sum with
-/// weight w is
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a
+/// sum with weight w is
 ///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
 struct norm_part {
   double squared = 0;  ///< the value
-  double error = 0;    ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
-  double slack = 0;    ///< squared bound on what the sum's own rounding adds to the sample's share
-  double spread = 0;   ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
+  double error =
+      0;  ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
+  double slack = 0;  ///< squared bound on what the sum's own rounding adds to the sample's share
+  double spread =
+      0;  ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
 
   constexpr norm_part& operator+=(const norm_part& other) noexcept {
     squared += other.squared;
@@ -47,8 +52,10 @@ struct leaf_kernel {
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 
-  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and positions.
-  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2]) const noexcept {
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
+  /// positions.
+  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample,
+                                             const step_axis (&step)[2]) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const index inner = view[2].extent * leaf.outputs;
     return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
@@ -98,8 +105,8 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the answer:
-  /// each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the
+  /// answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -121,10 +128,12 @@ struct leaf_kernel {
     return result;
   }
 
-  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and spread.
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
+  /// spread.
   [[nodiscard]] norm_part rounding(index sample) const noexcept {
     norm_part result;
-    const double unit = static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    const double unit =
+        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     for (index g = 0; g < leaf.groups; ++g) {
       double magnitude = 0;
       double x_sum = 0;
@@ -155,7 +164,8 @@ struct leaf_kernel {
       return;
     }
     const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step);
-    for (index g = 0; g < leaf.groups; ++g) product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
+    for (index g = 0; g < leaf.groups; ++g)
+      product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
 
   /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
@@ -171,7 +181,8 @@ struct leaf_kernel {
             std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
             continue;
           }
-          // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it cancels.
+          // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it
+          // cancels.
           for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
             lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
           });
@@ -183,22 +194,26 @@ struct leaf_kernel {
     step[0].delta = width * step[1].extent;
     const product_shape shape = gradient_shape(samples, sample_size, step);
     for (index g = 0; g < leaf.groups; ++g) {
-      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(), epilogue::add{});
+      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
+              epilogue::add{});
     }
   }
 
  private:
-  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small. (Squares of
-  /// floats are exact in double.)
+  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
+  /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
     if constexpr (std::is_same_v<Scalar, double>) {
       constexpr double least = std::numeric_limits<double>::denorm_min();
-      return least * static_cast<double>(leaf.view_width()) * delta_squared + least * static_cast<double>(leaf.outputs) * x_squared;
+      return least * static_cast<double>(leaf.view_width()) * delta_squared +
+             least * static_cast<double>(leaf.outputs) * x_squared;
     } else {
       return 0;
     }
   }
-  [[nodiscard]] double spread_of(double x_squared) const noexcept { return std::sqrt(x_squared * static_cast<double>(leaf.outputs)); }
+  [[nodiscard]] double spread_of(double x_squared) const noexcept {
+    return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
+  }
 
   /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
   template <class Function>

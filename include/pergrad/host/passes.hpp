@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
+#include <utility>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/host/executor.hpp>
@@ -13,8 +16,6 @@
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/windows.hpp>
-#include <span>
-#include <utility>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -81,11 +82,12 @@ class passes {
     }
     (std::make_index_sequence<size>{});
     const slot& out = table.slots[table.storage[size]];
-    for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
+    for (index b = begin; b < end; ++b)
+      gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
   }
 
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the gradient
-  /// of the node's output is complete and before its input's is formed.
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
+  /// gradient of the node's output is complete and before its input's is formed.
   template <class Function>
   void backward(index begin, index end, Function&& when_complete) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
@@ -117,7 +119,8 @@ class passes {
     scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
   }
 
-  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly zero.
+  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly
+  /// zero.
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
     const slot& in = table.slots[table.storage[row.in]];
@@ -137,7 +140,9 @@ class passes {
   using step_function = void (passes::*)(index, index);
   static constexpr index output_size = static_cast<index>(Network::output_shape.size());
 
-  [[nodiscard]] scalar* at(place where, index sample) const { return workspace_ + where.offset + sample * where.sample; }
+  [[nodiscard]] scalar* at(place where, index sample) const {
+    return workspace_ + where.offset + sample * where.sample;
+  }
   [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
 
   static constexpr index outputs_per_task(const node_row& row) {
@@ -169,11 +174,13 @@ class passes {
       affine_forward(row, begin, end);
     } else if constexpr (row.kind == node_kind::elementwise) {
       for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b));
+        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
+                                                   at(out.value, b));
       }
     } else if constexpr (row.kind == node_kind::pooling) {
       for (index b = begin; b < end; ++b) {
-        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout, at(out.value, b));
+        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                               at(out.value, b));
       }
     } else if constexpr (row.kind == node_kind::branch_sum) {
       const slot& in2 = slot_of(row.in2);
@@ -204,9 +211,9 @@ class passes {
       if (row.input_gradient) affine_backward(row, begin, end);
     } else if constexpr (row.kind == node_kind::elementwise) {
       for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b),
-                                                    out.gradient_layout, at(out.gradient, b), in.gradient_layout,
-                                                    at(in.gradient, b), row.accumulate);
+        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
+                                                    at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                    in.gradient_layout, at(in.gradient, b), row.accumulate);
       }
     } else if constexpr (row.kind == node_kind::pooling) {
       for (index b = begin; b < end; ++b) {
@@ -243,7 +250,9 @@ class passes {
   }
 
   [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
-  [[nodiscard]] static constexpr index out_size(const node_row& row) { return static_cast<index>(row.out_shape.size()); }
+  [[nodiscard]] static constexpr index out_size(const node_row& row) {
+    return static_cast<index>(row.out_shape.size());
+  }
   [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
     return {parameters_ + row.parameters, static_cast<std::size_t>(row.parameter_count)};
   }
@@ -268,22 +277,24 @@ class passes {
     const index channels = number(map.in_channels / map.groups);
     const index outputs = number(map.group_outputs());
     const index width = number(map.kernel.width);
-    const product_shape shape = coalesce(
-        {{{end - begin, in.value.sample, out.value.sample},
-          {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
-          {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
-         {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
-          {width, number(map.dilation.width) * x.column, channels * outputs},
-          {channels, 1, outputs}},
-         outputs});
-    const scalar* from = at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
+    const product_shape shape =
+        coalesce({{{end - begin, in.value.sample, out.value.sample},
+                   {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                   {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                  {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
+                   {width, number(map.dilation.width) * x.column, channels * outputs},
+                   {channels, 1, outputs}},
+                  outputs});
+    const scalar* from =
+        at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
     scalar* to = at(out.value, begin) + y.start;
     const scalar* panel = panels_ + row.forward_panel;
     const scalar* bias = parameters_ + row.parameters + number(map.weight_count());
     const index panel_step = number(map.view_width()) * outputs;
     for (index g = 0; g < number(map.groups); ++g) {
       if (map.bias) {
-        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store_bias<scalar>{bias + g * outputs});
+        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
+                epilogue::store_bias<scalar>{bias + g * outputs});
       } else {
         product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store{});
       }
@@ -334,14 +345,13 @@ class passes {
           }
           return;
         }
-        const product_shape shape =
-            coalesce({{{samples, out.gradient.sample, in.gradient.sample},
-                       {rows.inputs, dy.row, row_step},
-                       {columns.inputs, dy.column, column_step}},
-                      {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                       {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                       {outputs, 1, channels}},
-                      channels});
+        const product_shape shape = coalesce({{{samples, out.gradient.sample, in.gradient.sample},
+                                               {rows.inputs, dy.row, row_step},
+                                               {columns.inputs, dy.column, column_step}},
+                                              {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                                               {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                                               {outputs, 1, channels}},
+                                              channels});
         const scalar* from = delta + (rows.first_delta - (rows.taps - 1) * rows.delta_step) * dy.row +
                              (columns.first_delta - (columns.taps - 1) * columns.delta_step) * dy.column + g * outputs;
         write(shape, from, here, first, row.accumulate);

@@ -2,13 +2,14 @@
 // pergrad/host/program.hpp - a network as the host runs it: nodes, places and factor leaves, all known at compile time
 //
 // The types say what to compute; this file turns them into tables: where every value of a sample lies in a worker's
-// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run time, so a
-// hundred layers cost a hundred table rows and not a hundred instantiations.
+// workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run
+// time, so a hundred layers cost a hundred table rows and not a hundred instantiations.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/gate.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -41,7 +42,6 @@ struct program {
     return most;
   }
 
-
  public:
   static constexpr std::size_t most_leaves = [] {
     std::size_t count = 1;
@@ -65,10 +65,9 @@ struct program {
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
-    index workspace = 0;    ///< elements of one worker's slots
+    index workspace = 0;  ///< elements of one worker's slots
     place plain_output, plain_output_gradient;
   };
-
 
  private:
   template <class Layer>
@@ -108,7 +107,8 @@ struct program {
       node_row& row = t.nodes[i];
       row.kind = kind_of<layer>();
       if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      if constexpr (detail::has_saved_count<layer>) row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
+      if constexpr (detail::has_saved_count<layer>)
+        row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
       if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
     });
 
@@ -131,10 +131,10 @@ struct program {
       output_is_read[row.out] =
           row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
 
-      arranged[row.out] = row.kind == node_kind::reshape || row.kind == node_kind::elementwise ||
-                                  row.kind == node_kind::branch_sum
-                              ? arranged[row.in]
-                              : arrange(row.out_shape);
+      arranged[row.out] =
+          row.kind == node_kind::reshape || row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum
+              ? arranged[row.in]
+              : arrange(row.out_shape);
       t.storage[row.out] = row.out;
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
     }

@@ -1,42 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
 //
-// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this table
-// which sums to form, what to do with each sample's facts, and where rows go.
+// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this
+// table which sums to form, what to do with each sample's facts, and where rows go.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/leaves.hpp>
-#include <span>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// What is known of one sample once its backward pass is done.
 template <class Scalar>
 struct sample_facts {
-  std::size_t sample = 0;               ///< index in the batch
+  std::size_t sample = 0;  ///< index in the batch
   double loss = 0;
-  std::span<const Scalar> output;       ///< the network's output, PyTorch's order
-  norm_part norm;                       ///< of the whole gradient
-  std::span<const norm_part> layers;    ///< of each layer with parameters
-  double projection = 0;                ///< <g_b, direction>
+  std::span<const Scalar> output;     ///< the network's output, PyTorch's order
+  norm_part norm;                     ///< of the whole gradient
+  std::span<const norm_part> layers;  ///< of each layer with parameters
+  double projection = 0;              ///< <g_b, direction>
 };
 
 /// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
 template <class Scalar>
 struct sum_request {
-  bool unit = true;        ///< every weight is 1: nothing else is asked of the samples
+  bool unit = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
   const void* weigher = nullptr;
   void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
-  Scalar* out = nullptr;   ///< parameter_count values, PyTorch's order
-  double scale = 1;        ///< public factor on the finished sum
-  bool accumulate = false; ///< add to `out` instead of overwriting it
+  Scalar* out = nullptr;    ///< parameter_count values, PyTorch's order
+  double scale = 1;         ///< public factor on the finished sum
+  bool accumulate = false;  ///< add to `out` instead of overwriting it
 };
 
 /// One consumer of per-sample facts.
@@ -72,13 +73,14 @@ struct run_request {
   std::size_t sum_count = 0;
   std::array<observer<Scalar>, most_observers> observers{};
   std::size_t observer_count = 0;
-  bool backward = false;              ///< anything beyond losses and outputs
+  bool backward = false;  ///< anything beyond losses and outputs
   bool norms = false;
   const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
   Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
   const sum_request<Scalar>* row_weights = nullptr;
   norm_method method = norm_method::automatic;
-  std::uint64_t method_layers = ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
+  std::uint64_t method_layers =
+      ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
   strategy_kind strategy = strategy_kind::book_keeping;
   std::size_t first = 0;  ///< samples of the batch to evaluate
   std::size_t count = 0;

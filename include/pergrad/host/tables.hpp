@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/layout.hpp>
@@ -10,7 +11,8 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next sample.
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
+/// sample.
 struct place {
   index offset = 0;
   index sample = 0;
@@ -29,26 +31,26 @@ enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, genera
 
 struct node_row {
   node_kind kind = node_kind::general;
-  std::size_t in = 0;       ///< slots
+  std::size_t in = 0;  ///< slots
   std::size_t in2 = 0;
   std::size_t out = 0;
-  shape in_shape;           ///< logical shapes
+  shape in_shape;  ///< logical shapes
   shape out_shape;
-  bool in_place = false;    ///< the output overwrites the input
-  bool backward = false;    ///< anything before or in this node has parameters
+  bool in_place = false;  ///< the output overwrites the input
+  bool backward = false;  ///< anything before or in this node has parameters
   bool input_gradient = false;
   bool input2_gradient = false;
   bool accumulate = false;  ///< a later consumer of the input has written its gradient already
   bool accumulate2 = false;
   index parameters = 0;
   index parameter_count = 0;
-  affine_map map;             ///< affine: in the stored image's terms
-  index forward_panel = 0;    ///< affine: offset of its packed weights
+  affine_map map;           ///< affine: in the stored image's terms
+  index forward_panel = 0;  ///< affine: offset of its packed weights
   index backward_panel = 0;
-  bool whole_view = false;    ///< affine: one position that sees every input once
+  bool whole_view = false;                            ///< affine: one position that sees every input once
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
   index saved_count = 0;
-  bool copies_in = false;   ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
 };
 
@@ -84,9 +86,7 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
 
   [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
-  [[nodiscard]] constexpr index view_width() const noexcept {
-    return view[0].extent * view[1].extent * view[2].extent;
-  }
+  [[nodiscard]] constexpr index view_width() const noexcept { return view[0].extent * view[1].extent * view[2].extent; }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),

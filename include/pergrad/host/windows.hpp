@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input gradient
+// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input
+// gradient
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/shape.hpp>
@@ -22,7 +24,7 @@ namespace pergrad::inline v0_1::on_host {
 
 /// Zeros that the windows of one axis read beyond its end.
 [[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
-                              std::size_t padding, std::size_t size) {
+                                     std::size_t padding, std::size_t size) {
   const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
   return std::max<index>(0, last - static_cast<index>(padding + size));
 }
@@ -38,8 +40,8 @@ namespace pergrad::inline v0_1::on_host {
          map.dilation == extent{1} && map.groups == 1;
 }
 
-/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and tap n
-/// of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
+/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
 struct phase {
   index first_input = 0;
   index inputs = 0;
@@ -49,7 +51,8 @@ struct phase {
   index first_delta = 0;
   index delta_step = 1;
 };
-[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding, index dilation) {
+[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
+                                       index dilation) {
   phase result;
   result.first_input = ((number - padding) % stride + stride) % stride;
   result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
@@ -64,7 +67,8 @@ struct phase {
 
 /// Zeros that the input gradient's windows read before and after delta, along one axis.
 [[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
-                                                     std::size_t stride, std::size_t padding, std::size_t dilation) {
+                                                            std::size_t stride, std::size_t padding,
+                                                            std::size_t dilation) {
   std::array<index, 2> reach{};
   for (std::size_t number = 0; number < stride; ++number) {
     const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),

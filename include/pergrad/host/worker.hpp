@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and sums
+// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and
+// sums
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <span>
+
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/leaves.hpp>
@@ -13,7 +16,6 @@
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/tape.hpp>
-#include <span>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -41,20 +43,21 @@ struct worker {
 
   [[nodiscard]] bool needs_facts() const {
     bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
-    for (std::size_t k = 0; k < request.sum_count; ++k) wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
+    for (std::size_t k = 0; k < request.sum_count; ++k)
+      wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
     return wanted;
   }
   [[nodiscard]] bool needs_every_gradient() const {
     bool every = request.rows != nullptr || request.direction != nullptr ||
-                 (facts_wanted && (request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi ||
-                                   request.strategy == strategy_kind::crb));
+                 (facts_wanted && (request.strategy == strategy_kind::naive ||
+                                   request.strategy == strategy_kind::multi || request.strategy == strategy_kind::crb));
     for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
     return every;
   }
   [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
     if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
-    const bool chosen = request.method != norm_method::automatic && leaf.node < 64 &&
-                        (request.method_layers >> leaf.node & 1U) != 0;
+    const bool chosen =
+        request.method != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
     const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
     const norm_method wanted = chosen || all ? request.method : leaf.method;
     if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
@@ -162,7 +165,8 @@ struct worker {
   }
   void project(index b, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(kept_gradient(b, native)), static_cast<const scalar*>(tape_access::direction(tape) + native), count);
+        dot(static_cast<const scalar*>(kept_gradient(b, native)),
+            static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
   template <class Leaves>
   [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
@@ -212,12 +216,13 @@ struct worker {
   void observe(passes<Network>& pass, std::size_t first, index samples) {
     for (index b = 0; b < samples && request.observer_count > 0; ++b) {
       const sample_facts<scalar> facts = facts_of(pass, first, b);
-      for (std::size_t k = 0; k < request.observer_count; ++k) request.observers[k].observe(request.observers[k].context, facts);
+      for (std::size_t k = 0; k < request.observer_count; ++k)
+        request.observers[k].observe(request.observers[k].context, facts);
     }
   }
 
-  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite one
-  /// must stay whole, because the next sum of the same evaluation may want it.
+  /// Is the sample's gradient finite? Others are erased where their weight is 0, as 0 times infinity is not 0; a finite
+  /// one must stay whole, because the next sum of the same evaluation may want it.
   [[nodiscard]] bool finite(passes<Network>& pass, std::size_t first, index b) {
     return std::isfinite(facts_of(pass, first, b).norm.squared);
   }
@@ -261,8 +266,8 @@ struct worker {
   }
 
   void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
-    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each runs the
-    // passes anew, and erases what it likes.
+    // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
+    // runs the passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
@@ -276,7 +281,8 @@ struct worker {
     return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
   }
 
-  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
+                scalar* sum) {
     if (needs_a_second_pass(request_sum)) {
       second_pass_sum(pass, request_sum, first, samples, sum);
       return;
@@ -329,9 +335,11 @@ struct worker {
     }
   }
 
-  /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses as in the
-  /// papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only hold about.
-  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples, scalar* sum) {
+  /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
+  /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
+  /// hold about.
+  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
+                       scalar* sum) {
     weight_table weights{};
     for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
     pass.forward(0, samples);

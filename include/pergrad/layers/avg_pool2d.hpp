@@ -9,8 +9,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel), `padding<>`
-/// (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
+/// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
 struct avg_pool2d : detail::sliding_windows<Kernel, Options...>, detail::mean_of_window {};
 

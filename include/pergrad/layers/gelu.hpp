@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/gelu.hpp - Gaussian error linear unit  y = x Phi(x);  dy/dx = Phi(x) + x phi(x)   (Hendrycks & Gimpel 2016)
+// pergrad/layers/gelu.hpp - Gaussian error linear unit  y = x Phi(x);  dy/dx = Phi(x) + x phi(x)   (Hendrycks & Gimpel
+// 2016)
 #pragma once
 
 #include <pergrad/detail/host_device.hpp>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <limits>
+
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/math.hpp>
@@ -11,8 +12,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel), `padding<>`
-/// (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
+/// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
 template <extent Kernel, class... Options>
 struct max_pool2d : detail::sliding_windows<Kernel, Options...> {
   template <class Value>
@@ -27,7 +28,8 @@ struct max_pool2d : detail::sliding_windows<Kernel, Options...> {
   [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
     return best;
   }
-  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after it.
+  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after
+  /// it.
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
                                               math::element_t<Value> /*divisor*/) noexcept {

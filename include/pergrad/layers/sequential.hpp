@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/layers/sequential.hpp - lists of layers as one entry of a network: sequential, repeat, residual, projection
 //
-// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many nodes
-// back its input lies (detail/graph.hpp). A residual ends in a node that adds two branches; the shared input's gradient is
-// the sum of the branches' gradients.
+// None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
+// nodes back its input lies (detail/graph.hpp). A residual ends in a node that adds two branches; the shared input's
+// gradient is the sum of the branches' gradients.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by 2e-9).
+/// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
+/// 2e-9).
 struct softplus {
   static constexpr bool on_vectors = true;
 

@@ -5,13 +5,14 @@
 
 #include <cmath>
 #include <cstddef>
-#include <pergrad/shape.hpp>
 #include <span>
+
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a sample's
-/// outputs. Stable for any logits.
+/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
+/// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
   template <class Scalar>
   using target = Scalar;

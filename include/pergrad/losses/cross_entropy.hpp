@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y) - onehot(t)
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <pergrad/shape.hpp>
 #include <span>
+
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 

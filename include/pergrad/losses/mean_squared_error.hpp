@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/losses/mean_squared_error.hpp - L = (1/n) sum_i (y_i - t_i)^2 over a sample's n outputs;  dL/dy_i = (2/n)(y_i - t_i)
+// pergrad/losses/mean_squared_error.hpp - L = (1/n) sum_i (y_i - t_i)^2 over a sample's n outputs;  dL/dy_i = (2/n)(y_i
+// - t_i)
 #pragma once
 
 #include <cstddef>
-#include <pergrad/shape.hpp>
 #include <span>
+
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
 //
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + stability)
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <stdexcept>
+
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <span>
-#include <stdexcept>
 
 namespace pergrad::inline v0_1 {
 
@@ -29,7 +31,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   using scalar = typename Network::scalar;
   /// Throws std::invalid_argument unless 0 <= beta < 1 and stability > 0.
   explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()}, options_{options}, first_{Network::parameter_count, "an optimizer's first moment"},
+      : rate_{rate.value()},
+        options_{options},
+        first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
     if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {

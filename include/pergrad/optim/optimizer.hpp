@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/optim/optimizer.hpp - what every optimizer takes: a noised gradient, or a plain one by a name that says so
 //
-// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user states,
-// never the size of the batch that was drawn, which is a private value.
+// A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
+// states, never the size of the batch that was drawn, which is a private value.
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <type_traits>
+
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <span>
-#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
 struct optimizer_access {
   template <class Optimizer, class Network, class Scalar>
-  static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient, double scale) {
+  static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient,
+                    double scale) {
     optimizer.apply(executor, network, gradient, scale);
   }
 };
@@ -27,11 +29,13 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  void step(const host& executor, Network& network, const private_gradient<Network>& gradient, expected_batch_size divisor) {
+  void step(const host& executor, Network& network, const private_gradient<Network>& gradient,
+            expected_batch_size divisor) {
     optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
   }
   template <class Gradient>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, expected_batch_size /*divisor*/) {
+  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+            expected_batch_size /*divisor*/) {
     if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
@@ -61,7 +65,8 @@ namespace unprotected {
 
 /// One update with scale * gradient, for ordinary training: no privacy.
 template <class Optimizer, class Network>
-void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient, double scale = 1) {
+void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient,
+          double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
     optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
   }

@@ -4,12 +4,13 @@
 
 #include <cmath>
 #include <cstddef>
-#include <pergrad/detail/aligned_buffer.hpp>
-#include <pergrad/optim/optimizer.hpp>
-#include <pergrad/privacy/types.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
+
+#include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
 //
-// w = min(1, C / ‖g‖) (Abadi et al. 2016, arXiv:1607.00133), with ‖g‖ replaced by an upper bound N of the norm of the numbers
-// that are really added, and w rounded towards zero:
-//   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation in Gram
-//                                                         sums; slack: what the sum's own rounding can add to a sample's share
-//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest subnormal
+// w = min(1, C / ‖g‖) (Abadi et al. 2016, arXiv:1607.00133), with ‖g‖ replaced by an upper bound N of the norm of the
+// numbers that are really added, and w rounded towards zero:
+//   N = sqrt(squared + error) (1 + n u) + sqrt(slack)     squared: double sums of squares, n terms; error: cancellation
+//   in Gram
+//                                                         sums; slack: what the sum's own rounding can add to a
+//                                                         sample's share
+//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest
+//   subnormal
 // Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
-// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of
-// what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So
+// the norm of what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <limits>
+
 #include <pergrad/detail/no_fast_math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -26,14 +30,15 @@ struct norm_bound {
   double spread = 0;
 };
 
-/// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not finite.
+/// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
+/// finite.
 [[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
   const double unit = std::numeric_limits<double>::epsilon();
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
 }
 
-/// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is known while
-/// it could never be written down, by others it overflows, and all must leave it out alike.
+/// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is
+/// known while it could never be written down, by others it overflows, and all must leave it out alike.
 template <class Scalar>
 [[nodiscard]] inline bool is_finite_norm(double norm) noexcept {
   return norm <= static_cast<double>(std::numeric_limits<Scalar>::max());
@@ -58,9 +63,11 @@ template <class Scalar>
   return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
 }
 
-/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022, arXiv:2206.07136).
+/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
+/// arXiv:2206.07136).
 template <class Scalar>
-[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound, double stability) noexcept {
+[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
+                                             double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());

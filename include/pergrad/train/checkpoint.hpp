@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
 //
-// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are never
-// written: who has them can subtract the noise.
+// `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
+// never written: who has them can subtract the noise.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <pergrad/network.hpp>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <pergrad/network.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -62,7 +63,8 @@ void save_parameters(const Network& network, const std::string& path) {
   }
 }
 
-/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and where.
+/// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and
+/// where.
 template <class Network>
 void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
@@ -84,13 +86,14 @@ void load_parameters(Network& network, const std::string& path) {
   const std::string extent = "(" + std::to_string(Network::parameter_count) + ",)";
   if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
       dictionary.find("'fortran_order': False") == std::string::npos) {
-    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent + ", found " +
-                             dictionary.substr(0, dictionary.find_last_of('}') + 1));
+    throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent +
+                             ", found " + dictionary.substr(0, dictionary.find_last_of('}') + 1));
   }
   const std::size_t found = bytes.size() - std::min(bytes.size(), start);
   if (found != values.size_bytes()) {
-    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) + " bytes of values at byte " +
-                             std::to_string(start) + ", found " + (found > values.size_bytes() ? "more" : std::to_string(found)));
+    throw std::runtime_error("pergrad: " + path + ": expected " + std::to_string(values.size_bytes()) +
+                             " bytes of values at byte " + std::to_string(start) + ", found " +
+                             (found > values.size_bytes() ? "more" : std::to_string(found)));
   }
   std::memcpy(values.data(), bytes.data() + start, values.size_bytes());
 }

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
 #include <pergrad/batch.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
-#include <vector>
 
 namespace pergrad::inline v0_1 {
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot part
+// pergrad/train/dp_sgd.hpp - differentially private training in which sampling, clipping, noise and accounting cannot
+// part
 //
-// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with probability
-// q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty batch; divide by the
-// public constant; update. The ledger counts the event that this very sampler yields.
+// One step (Abadi et al. 2016, arXiv:1607.00133): enter the step in the ledger or refuse it; draw every record with
+// probability q; add up clipped per-sample gradients in chunks that fit the tape; add noise once, also to an empty
+// batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include <pergrad/batch.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
@@ -19,12 +27,6 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
-#include <span>
-#include <stdexcept>
-#include <string>
-#include <utility>
-#include <variant>
-#include <vector>
 
 namespace pergrad::inline v0_1 {
 
@@ -35,27 +37,27 @@ enum class clipping_kind { flat, per_layer, automatic };
 
 /// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
 struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;               ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;          ///< sigma; the noise's standard deviation is sigma C
-  std::optional<poisson_sampling> sampling;       ///< how records enter a batch, and what that costs
-  std::optional<expected_batch_size> divisor;     ///< a public constant, never the drawn size
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
+  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma C
+  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
+  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
   std::optional<pergrad::learning_rate> learning_rate;
   clipping_kind clipping = clipping_kind::flat;
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;                            ///< of sgd
-  adam_options adam{};                            ///< of adam
-  pergrad::max_batch max_batch{256};              ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;           ///< steps beyond it are refused
-  bool private_metrics = false;                   ///< keep losses and norms of the last step, for `unprotected::metrics`
+  double momentum = 0;                   ///< of sgd
+  adam_options adam{};                   ///< of adam
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
+  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
 /// Private values of one step: for debugging, never for release.
 struct step_metrics {
   std::size_t batch_size = 0;
-  double mean_loss = 0;         ///< over the batch; NaN if it was empty
-  double mean_norm = 0;         ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;      ///< samples whose norm is above C
-  std::size_t non_finite = 0;   ///< samples that were left out
+  double mean_loss = 0;        ///< over the batch; NaN if it was empty
+  double mean_norm = 0;        ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;     ///< samples whose norm is above C
+  std::size_t non_finite = 0;  ///< samples that were left out
 };
 
 template <class Network, class Loss, random_generator Generator>
@@ -65,7 +67,8 @@ template <class Network, class Loss, class Generator>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
 }  // namespace unprotected
 
-/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates nothing.
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
+/// nothing.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator>
 class dp_sgd {
  public:
@@ -75,10 +78,19 @@ class dp_sgd {
   static constexpr bool is_private = Generator::is_private;
 
   /// Throws std::invalid_argument naming an option that is missing or out of range.
-  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options, Generator generator = Generator{})
-      : executor_{&executor}, network_{&network}, loss_{loss}, options_{checked(options)}, generator_{std::move(generator)},
-        tape_{executor, options.max_batch}, total_{executor}, update_{executor}, optimizer_{make_optimizer(options)},
-        accountant_{options.budget}, event_{options.sampling->event(*options.noise)} {
+  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
+         Generator generator = Generator{})
+      : executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        options_{checked(options)},
+        generator_{std::move(generator)},
+        tape_{executor, options.max_batch},
+        total_{executor},
+        update_{executor},
+        optimizer_{make_optimizer(options)},
+        accountant_{options.budget},
+        event_{options.sampling->event(*options.noise)} {
     records_.reserve(options.max_batch.count);
     if (options.private_metrics) {
       losses_.resize(options.max_batch.count);
@@ -86,7 +98,8 @@ class dp_sgd {
     }
     const double deviation = options.noise->value() * sensitivity();
     if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
+                                  std::to_string(deviation));
     }
     accountant_.prepare(event_);
   }
@@ -94,9 +107,9 @@ class dp_sgd {
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
-  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget, std::invalid_argument for
-  /// records that do not fit the network or the loss (all are looked at, drawn or not: which ones are drawn is private); nothing
-  /// is changed then.
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
+  /// std::invalid_argument for records that do not fit the network or the loss (all are looked at, drawn or not: which
+  /// ones are drawn is private); nothing is changed then.
   void step(const dataset<scalar, target>& records) {
     require_fit(records);
     accountant_.spend(event_);
@@ -147,11 +160,12 @@ class dp_sgd {
     const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
     if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
     if (records.input_shape().size() != width) {
-      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " + std::to_string(width));
+      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " +
+             std::to_string(width));
     }
     if (records.targets().size() != records.size() * target_count) {
-      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) + " records, the loss takes " +
-             std::to_string(target_count) + " a record");
+      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
+             " records, the loss takes " + std::to_string(target_count) + " a record");
     }
     for (std::size_t record = 0; record < records.size(); ++record) {
       if (!Loss::valid(Network::output_shape, records.targets(record))) {
@@ -180,7 +194,8 @@ class dp_sgd {
     const std::vector<std::uint32_t> nobody;
     const dataset<scalar, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), [](const auto& sum) { return sum.sensitivity(); });
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
+                        [](const auto& sum) { return sum.sensitivity(); });
   }
 
   void add_chunk(const dataset<scalar, target>& records) {
@@ -255,7 +270,8 @@ dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <class Network, class Loss>
 dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
-    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss, os_keyed_generator>;
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator>;
 
 namespace unprotected {
 
