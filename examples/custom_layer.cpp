@@ -5,8 +5,7 @@
 //
 //     y = g (.) x + V U x + c          g, c: n numbers    U: r x n    V: n x r
 //
-// Its author writes the function, its adjoint, and where the factors of the gradient lie; for one sample, with d =
-// dL/dy,
+// Its author writes the function, its adjoint, and where the factors of the gradient lie. With d = dL/dy, a sample has
 //
 //     dL/dg = d (.) x        dL/dU = (V^T d) outer x        dL/dV = d outer (U x)        dL/dc = d
 //

@@ -56,7 +56,9 @@ struct extent {
   std::size_t width = 1;
 
   constexpr extent() noexcept = default;
-  constexpr extent(std::size_t both) noexcept : height{both}, width{both} {}  // implicit: `conv2d<16, 8>` reads well
+  // Implicit, so that `conv2d<16, 8>` reads well.
+  constexpr extent(std::size_t both) noexcept  // NOLINT(google-explicit-constructor)
+      : height{both}, width{both} {}
   constexpr extent(std::size_t rows, std::size_t columns) noexcept : height{rows}, width{columns} {}
   friend constexpr bool operator==(const extent&, const extent&) noexcept = default;
 };
@@ -1164,7 +1166,7 @@ namespace error {
 /// Stands in for an expression or an object; takes whatever is done with it.
 struct explained : stand_in_base {
   template <class... Any>
-  explicit(false) explained(Any&&...) noexcept {}
+  explicit(false) explained(Any&&...) noexcept {}  // NOLINT(google-explicit-constructor)
   template <class Any>
   explained& operator=(Any&&) noexcept {
     return *this;
@@ -1200,6 +1202,7 @@ struct explained : stand_in_base {
 /// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
 /// expects.
 struct unknown_count {
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
   template <class Any>
   friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {
@@ -3948,8 +3951,8 @@ class row_cursor {
   std::ptrdiff_t outer_ = 0;
   std::ptrdiff_t left_ = 0;
   std::ptrdiff_t out_ = 0;
-  std::ptrdiff_t even_left_[tile_rows_limit];
-  std::ptrdiff_t even_out_[tile_rows_limit];
+  std::ptrdiff_t even_left_[tile_rows_limit] = {};
+  std::ptrdiff_t even_out_[tile_rows_limit] = {};
   std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
   std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
 };
@@ -5062,7 +5065,7 @@ struct worker {
   tape_type& tape;
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
-  std::size_t number;
+  std::size_t number = 0;
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
@@ -7389,8 +7392,8 @@ struct gradient_access {
 /// Noise that waits for a bounded sum.
 template <random_generator Generator>
 struct gaussian_noise_of {
-  noise_multiplier multiplier;
-  Generator* generator;
+  noise_multiplier multiplier{0};
+  Generator* generator = nullptr;
 };
 
 /// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred
@@ -9740,7 +9743,7 @@ class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network
   dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
   dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
-  step_metrics metrics_;
+  step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
 };
 
 template <class Network, class Loss>

@@ -105,7 +105,7 @@ void release(void* memory) noexcept {
     if (size >= static_cast<std::ptrdiff_t>(large) / 4) note_touched();
     small_bytes -= size;
   }
-  std::free(memory);
+  std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): this is operator delete
 }
 
 }  // namespace

@@ -42,7 +42,9 @@ struct extent {
   std::size_t width = 1;
 
   constexpr extent() noexcept = default;
-  constexpr extent(std::size_t both) noexcept : height{both}, width{both} {}  // implicit: `conv2d<16, 8>` reads well
+  // Implicit, so that `conv2d<16, 8>` reads well.
+  constexpr extent(std::size_t both) noexcept  // NOLINT(google-explicit-constructor)
+      : height{both}, width{both} {}
   constexpr extent(std::size_t rows, std::size_t columns) noexcept : height{rows}, width{columns} {}
   friend constexpr bool operator==(const extent&, const extent&) noexcept = default;
 };

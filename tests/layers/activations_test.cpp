@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(values_and_slopes_against_long_double) {
   const auto softplus = respond_to<pergrad::softplus>(x);
   const auto gelu = respond_to<pergrad::gelu>(x);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const long double z = x[i];
+    const auto z = static_cast<long double>(x[i]);
     const long double s = 1 / (1 + std::exp(-z));
     close(tanh.output[i], std::tanh(z));
     close(tanh.input_gradient[i], 1 - std::tanh(z) * std::tanh(z));

@@ -48,7 +48,7 @@ void gradient_is_the_derivative(const std::vector<double>& y, const std::vector<
     high[i] += step;
     low[i] -= step;
     const double slope = (evaluate<Loss>(high, targets).loss - evaluate<Loss>(low, targets).loss) / (high[i] - low[i]);
-    close(at.gradient[i], slope, 1e-9L);
+    close(at.gradient[i], static_cast<long double>(slope), 1e-9L);
   }
 }
 

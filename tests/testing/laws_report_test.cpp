@@ -28,7 +28,7 @@ BOOST_AUTO_TEST_CASE(nothing_found) {
   laws_report report{5};
   const numbers values{1, not_a_number, -0.0};
   report.same_bits(law::isolation, "x", view(values), view(values));
-  report.near(law::norms, "x", 0, 1, 1 + 1e-13, 1e-12);
+  report.agree(law::norms, "x", 0, 1, 1 + 1e-13, 1e-12);
   report.at_most(law::clip_bound, "x", 0, 1, 1.0L);
   BOOST_TEST(report.empty());
   BOOST_TEST(report.comparisons() == 3U);
@@ -50,18 +50,18 @@ BOOST_AUTO_TEST_CASE(sizes_differ) {
 }
 BOOST_AUTO_TEST_CASE(nan_is_never_near) {
   laws_report report{5};
-  report.near(law::norms, "x", 0, 1, not_a_number, 1e300);
+  report.agree(law::norms, "x", 0, 1, not_a_number, 1e300);
   report.at_most(law::clip_bound, "x", 0, 1, std::numeric_limits<long double>::quiet_NaN());
   BOOST_TEST(report.broke(law::norms));
   BOOST_TEST(report.broke(law::clip_bound));
 }
 BOOST_AUTO_TEST_CASE(the_worst_case_stays) {
   laws_report report{5};
-  report.near(law::norms, "small", 1, 1, 2, 0.5);
-  report.near(law::norms, "large", 2, 1, 9, 0.5);
-  report.near(law::norms, "middle", 3, 1, 4, 0.5);
+  report.agree(law::norms, "small", 1, 1, 2, 0.5);
+  report.agree(law::norms, "large", 2, 1, 9, 0.5);
+  report.agree(law::norms, "middle", 3, 1, 4, 0.5);
   laws_report other{5};
-  other.near(law::norms, "larger", 4, 1, 20, 0.5);
+  other.agree(law::norms, "larger", 4, 1, 20, 0.5);
   report.merge(other);
   BOOST_REQUIRE(report.size() == 1U);
   BOOST_TEST(report.begin()->where == "larger");

@@ -42,7 +42,7 @@ namespace error {
 /// Stands in for an expression or an object; takes whatever is done with it.
 struct explained : stand_in_base {
   template <class... Any>
-  explicit(false) explained(Any&&...) noexcept {}
+  explicit(false) explained(Any&&...) noexcept {}  // NOLINT(google-explicit-constructor)
   template <class Any>
   explained& operator=(Any&&) noexcept {
     return *this;
@@ -78,6 +78,7 @@ struct explained : stand_in_base {
 /// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
 /// expects.
 struct unknown_count {
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr explicit(false) operator std::size_t() const noexcept { return 1; }
   template <class Any>
   friend constexpr bool operator==(const unknown_count&, const Any&) noexcept {

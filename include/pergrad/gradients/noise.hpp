@@ -116,8 +116,8 @@ struct gradient_access {
 /// Noise that waits for a bounded sum.
 template <random_generator Generator>
 struct gaussian_noise_of {
-  noise_multiplier multiplier;
-  Generator* generator;
+  noise_multiplier multiplier{0};
+  Generator* generator = nullptr;
 };
 
 /// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred

@@ -137,8 +137,8 @@ class row_cursor {
   std::ptrdiff_t outer_ = 0;
   std::ptrdiff_t left_ = 0;
   std::ptrdiff_t out_ = 0;
-  std::ptrdiff_t even_left_[tile_rows_limit];
-  std::ptrdiff_t even_out_[tile_rows_limit];
+  std::ptrdiff_t even_left_[tile_rows_limit] = {};
+  std::ptrdiff_t even_out_[tile_rows_limit] = {};
   std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
   std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
 };

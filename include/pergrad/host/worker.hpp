@@ -31,7 +31,7 @@ struct worker {
   tape_type& tape;
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
-  std::size_t number;
+  std::size_t number = 0;
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;

@@ -102,10 +102,10 @@ class laws_report {
              double tolerance) {
     if (!same_size(which, where, expected.size(), actual.size())) return;
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      near(which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerance);
+      agree(which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerance);
     }
   }
-  void near(law which, const std::string& where, std::size_t index, double expected, double actual, double tolerance) {
+  void agree(law which, const std::string& where, std::size_t index, double expected, double actual, double tolerance) {
     ++comparisons_;
     const double error = std::fabs(expected - actual);
     if (error <= tolerance) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/testing/layer_laws.hpp - the laws that every layer must keep, checked on made-up samples
 //
-//   for (const auto& broken : pergrad::testing::check_layer<my_layer, pergrad::shape{3, 4, 4}>())
-//   puts(broken.text().c_str());
+//   using pergrad::testing::check_layer;
+//   for (const auto& broken : check_layer<my_layer, pergrad::shape{3, 4, 4}>()) puts(broken.text().c_str());
 //
 // The layer stands between a layer with parameters (so that its input gradient shows, as the gradient of those
 // parameters) and a linear layer with cross entropy behind it. In double, with g_b the gradient of sample b:
@@ -11,14 +11,11 @@
 //   norms, strategies   every method: |g_b|^2 of the materialised row, and sum_b min(1, C/|g_b|) g_b, to 1e-12
 //   accumulation        weighted_sum(a u + b v) = a weighted_sum(u) + b weighted_sum(v); accumulate adds
 // and in float and double, bit for bit:
-//   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. The law that
-//   differential
-//                       privacy stands on: without it the norm of one sample's gradient says nothing about its
-//                       influence
+//   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. Differential
+//                       privacy stands on it: else a gradient's norm says nothing about its sample's influence
 //   permutation, repetition, thread count
 //   non-finite samples  add exactly zero to a clipped sum
-//   clip bound          |clip(g_b)| <= C, from denormal to huge gradients, in every row and in the sum of a batch of
-//   one
+//   clip bound          |clip(g_b)| <= C, from denormal to huge, in every row and in the sum of a batch of one
 // No test framework is needed, and nothing here is random: a seed makes everything.
 #pragma once
 
@@ -129,9 +126,9 @@ class examination {
         const double allowed = 1e-6 * largest(gradient) + 2e-9 * std::max(1.0, std::fabs(seen_.losses[b]));
         const double stated = gradient[parameter];
         const bool coarse_is_better = std::fabs(coarse[b] - stated) < std::fabs(fine[b] - stated);
-        report_.near(law::finite_differences,
-                     say("derivative of the loss of sample " + std::to_string(b) + " by parameter"), parameter,
-                     coarse_is_better ? coarse[b] : fine[b], stated, allowed);
+        report_.agree(law::finite_differences,
+                      say("derivative of the loss of sample " + std::to_string(b) + " by parameter"), parameter,
+                      coarse_is_better ? coarse[b] : fine[b], stated, allowed);
       }
     }
   }
@@ -168,8 +165,8 @@ class examination {
     for (const configuration& how : configurations) {
       const seen_type seen = alone_.look(network_, data_, bound_, how);
       for (std::size_t b = 0; b < squared.size(); ++b) {
-        report_.near(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
-                     exact * squared[b]);
+        report_.agree(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
+                      exact * squared[b]);
       }
       report_.close(law::strategies, say("sum(clip(g)) by " + std::string{how.name}),
                     std::span<const double>{clipped_total}, std::span<const double>{seen.clipped}, exact * scale);

@@ -3,12 +3,10 @@
 //
 //   add or remove one   max over D, x        |S(D + x) - S(D)|        <= Delta
 //   replace one         max over D, x, y     |S(D + x) - S(D + y)|    <= Delta
-// x, y are random, huge, tiny, not finite, copies of a sample of D and its mirror image; D has 0 to `most_samples`
-// samples.
+// x, y: random, huge, tiny, not finite, a copy of a sample of D, its mirror image; D has 0 to `most_samples` samples.
 //
 // A floating-point sum of n terms rounds, so that another order or number of terms moves it by a little more than one
-// term (Casacuberta et al. 2022, arXiv:2207.10635). Each of at most n + 16 additions errs by u |S| <= u n C in all,
-// whence
+// term (Casacuberta et al. 2022, arXiv:2207.10635). Each of at most n + 16 additions errs by u |S| <= u n C, whence
 //   allowance = 2 (n + 16) n u C,   u the scalar's epsilon.
 // For an empty D there is no rounding and no allowance: a single sample must stay within Delta exactly.
 #pragma once

@@ -259,7 +259,7 @@ class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network
   dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
   dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
-  step_metrics metrics_;
+  step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
 };
 
 template <class Network, class Loss>
