@@ -90,6 +90,8 @@ class laws_report {
     if (!same_size(which, where, expected.size(), actual.size())) return;
     if (expected.empty() || std::memcmp(expected.data(), actual.data(), expected.size_bytes()) == 0) return;
     for (std::size_t i = 0; i < expected.size(); ++i) {
+      // Bits, not values: a NaN equals itself here, and 0 differs from -0.
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       if (std::memcmp(&expected[i], &actual[i], sizeof(Value)) != 0) {
         add({which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), infinite, seed_});
         return;

@@ -72,6 +72,7 @@ class examination {
     std::nth_element(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(norms.size() / 2), norms.end());
     const double median = std::sqrt(norms[norms.size() / 2]);
     bound_ = std::isfinite(median) && median > 1e-6 ? median : 1.0;
+    // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer): looked at with the bound that was just found
     seen_ = alone_.look(network_, data_, bound_);
   }
 
