@@ -52,6 +52,8 @@ class Task:
     layers: tuple
     batches: tuple = (16, 256, 2048)
     default: bool = False
+    # between two frameworks' sums of a batch's gradients, relative, in L2; where it is more, README.md says why
+    largest_difference: float = 1e-4
 
 
 def vgg(widths):
@@ -74,7 +76,8 @@ TASKS = {
     "mnist_cnn": Task("Subramani et al. 2021 and Yousefpour et al. 2021: MNIST CNN, 26,010 parameters", (1, 28, 28), (
         conv(16, 8, 2, 3), relu, max_pool(2, 1), conv(32, 4, 2), relu, max_pool(2, 1),
         flatten, linear(32), relu, linear(10)), default=True),
-    "cifar_cnn": Task("Subramani et al. 2021 and Yousefpour et al. 2021: CIFAR-10 CNN, 605,226 parameters", (3, 32, 32), (
+    "cifar_cnn": Task("Subramani et al. 2021 and Yousefpour et al. 2021: CIFAR-10 CNN, 605,226 parameters", (
+        3, 32, 32), (
         conv(32, 3, padding=1), relu, conv(32, 3, padding=1), relu, avg_pool(2),
         conv(64, 3, padding=1), relu, conv(64, 3, padding=1), relu, avg_pool(2),
         conv(128, 3, padding=1), relu, conv(128, 3, padding=1), relu, avg_pool(2),
@@ -86,16 +89,17 @@ TASKS = {
     "alexnet": Task("Rochette et al. 2019, Table 1: AlexNet without dropout at 256 x 256", (3, 256, 256), (
         conv(64, 11, 4, 2), relu, max_pool(3, 2), conv(192, 5, padding=2), relu, max_pool(3, 2),
         conv(384, 3, padding=1), relu, conv(256, 3, padding=1), relu, conv(256, 3, padding=1), relu, max_pool(3, 2),
-        adaptive_avg_pool(6), flatten, linear(4096), relu, linear(4096), relu, linear(1000)), batches=(16,)),
+        adaptive_avg_pool(6), flatten, linear(4096), relu, linear(4096), relu, linear(1000)), batches=(16,),
+        largest_difference=5e-4),
     "vgg16": Task("Rochette et al. 2019, Table 1: VGG16 without dropout at 256 x 256", (3, 256, 256), (
         *vgg([64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool"]),
         adaptive_avg_pool(7), flatten, linear(4096), relu, linear(4096), relu, linear(1000)), batches=(8,)),
     "rochette_1": Task("Rochette et al. 2019, Figure 1: 3 layers, 25 channels, rate 2, kernel 3", (3, 256, 256),
-                       rochette_toy(3, 25, 2, 3), batches=(8,)),
-    "rochette_2": Task("Rochette et al. 2019, Figure 2 at 64 x 64 instead of 256 x 256: 3 layers, 256 channels, kernel 5",
+                       rochette_toy(3, 25, 2, 3), batches=(8,), largest_difference=2e-3),
+    "rochette_2": Task("Rochette et al. 2019, Figure 2, but at 64 x 64: 3 layers, 256 channels, kernel 5",
                        (3, 64, 64), rochette_toy(3, 256, 1, 5), batches=(8,)),
     "rochette_3": Task("Rochette et al. 2019, Figure 3: 3 layers, 25 channels, rate 2, kernel 5", (3, 256, 256),
-                       rochette_toy(3, 25, 2, 5), batches=(8,)),
+                       rochette_toy(3, 25, 2, 5), batches=(8,), largest_difference=2e-3),
     "opacus_linear": Task("Yousefpour et al. 2021: linear 512 x 512, here as a classifier's training step", (512,), (
         linear(512),), batches=(16, 512)),
     "opacus_conv": Task("Yousefpour et al. 2021: convolution 64 -> 64, 8 x 8, here with a mean over positions and a "
@@ -177,9 +181,10 @@ def cpp_header(task):
         "adaptive_avg_pool": lambda layer: f"pg::adaptive_avg_pool2d<{layer.size}>",
     }
     layers = ",\n    ".join(names.get(layer.kind, lambda layer: f"pg::{layer.kind}")(layer) for layer in task.layers)
-    return (f"// {task.source}\n#pragma once\n#include <pergrad/pergrad.hpp>\nnamespace pg = pergrad;\n"
+    return (f"// {task.source}\n#pragma once\n#include <pergrad/pergrad.hpp>\n"
+            "namespace task {\nnamespace pg = pergrad;\n"
             f"using network = pg::network<pg::shape{{{', '.join(map(str, task.input))}}},\n    {layers}>;\n"
-            f"static_assert(network::parameter_count == {parameter_count(task)});\n")
+            f"static_assert(network::parameter_count == {parameter_count(task)});\n}}  // namespace task\n")
 
 
 def torch_module(task):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One peer in a process of its own: `worker.py FRAMEWORK TASK THREADS FOLDER`, then commands on stdin.
+"""One peer in a process of its own: `worker.py MODULE VARIANT TASK FOLDER`, then commands on stdin.
 
     prepare BATCH FILE   first step with rate BATCH and without noise, so that it subtracts the (clipped) sum of the
                          first batch's gradients from the parameters; writes the parameters to FILE
     run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; answers their times
+    release              forgets the network and what it needed
 
 Every answer is one line of JSON.
 """
@@ -23,8 +24,6 @@ import problem
 
 RATE = 0.15
 NOISE = 1.1
-FEWEST_STEPS = 3
-ENOUGH_SECONDS = 60  # however few steps that were
 
 
 def peak_mb():
@@ -32,8 +31,8 @@ def peak_mb():
 
 
 class Session:
-    def __init__(self, module, variant, task, threads, folder):
-        self.module, self.variant, self.task, self.threads = module, variant, task, threads
+    def __init__(self, module, variant, task, folder):
+        self.module, self.variant, self.task = module, variant, task
         self.initial = numpy.load(folder / "initial.npy")
         inputs = numpy.fromfile(folder / "inputs.f32", numpy.float32).reshape(-1, *task.input)
         labels = numpy.fromfile(folder / "labels.i32", numpy.int32)
@@ -48,13 +47,22 @@ class Session:
         self.training.step(self.inputs[here], self.labels[here])
         self.first += batch
 
+    def seconds_of_step(self):
+        begin = time.perf_counter()
+        self.step()
+        return time.perf_counter() - begin
+
     def start(self, rate, noise):
         self.training.start(self.initial, rate, noise)
         self.first = 0
 
-    def prepare(self, batch, path):
+    def release(self):
         self.training = None
         gc.collect()
+        return {}
+
+    def prepare(self, batch, path):
+        self.release()
         self.batch = int(batch)
         begin = time.perf_counter()
         self.training = self.module.Training(self.task, self.batch, self.variant)
@@ -66,13 +74,12 @@ class Session:
 
     def run(self, seconds):
         self.start(RATE, NOISE)
-        self.step()
-        times = []
-        total = 0
-        while total < float(seconds) or (len(times) < FEWEST_STEPS and total < ENOUGH_SECONDS):
-            begin = time.perf_counter()
-            self.step()
-            times.append(time.perf_counter() - begin)
+        times = [self.seconds_of_step()]
+        if times[0] < float(seconds):
+            times = []  # it found others' data in the caches
+        total = sum(times)
+        while total < float(seconds):
+            times.append(self.seconds_of_step())
             total += times[-1]
         return {"microseconds": [t * 1e6 for t in times], "peak_mb": peak_mb()}
 
@@ -80,12 +87,12 @@ class Session:
 def main():
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints goes to the log
-    module, variant, task, threads, folder = sys.argv[1:]
+    module, variant, task, folder = sys.argv[1:]
     session = None
     for line in sys.stdin:
         command, *arguments = line.split()
         if session is None:
-            session = Session(importlib.import_module(f"frameworks.{module}"), variant, problem.TASKS[task], int(threads),
+            session = Session(importlib.import_module(f"frameworks.{module}"), variant, problem.TASKS[task],
                               pathlib.Path(folder))
         print(json.dumps(getattr(session, command)(*arguments)), file=answers, flush=True)
 

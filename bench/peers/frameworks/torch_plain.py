@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch without privacy: eager, eager with channels-last images, compiled. The base of all other PyTorch peers."""
+
+import os
+
+import numpy
+import torch
+from torch import nn
+
+import problem
+
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+torch.set_num_interop_threads(1)
+
+
+def version():
+    return f"torch {torch.__version__}"
+
+
+def records(inputs, labels):
+    return torch.from_numpy(inputs), torch.from_numpy(labels).long()
+
+
+class TorchTraining:
+    """A module whose parameters are set and read as one flat vector, in their order."""
+
+    def __init__(self, task):
+        self.module = problem.torch_module(task)
+        self.own_parameters = list(self.module.parameters())
+        self.rate = self.noise = 0.0
+
+    def start(self, parameters, rate, noise):
+        with torch.no_grad():
+            begin = 0
+            for parameter in self.own_parameters:
+                part = parameters[begin:begin + parameter.numel()].reshape(parameter.shape)
+                parameter.copy_(torch.from_numpy(part))
+                begin += parameter.numel()
+        self.rate, self.noise = rate, noise
+
+    def parameters(self):
+        return numpy.concatenate([p.detach().contiguous().numpy().ravel() for p in self.own_parameters])
+
+
+class Training(TorchTraining):
+    def __init__(self, task, batch, variant):
+        super().__init__(task)
+        self.memory_format = torch.contiguous_format
+        if variant == "channels_last" and len(task.input) == 3:
+            self.memory_format = torch.channels_last
+            self.module.to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(self.own_parameters, lr=1.0)
+        criterion = nn.CrossEntropyLoss()
+
+        def loss(x, y):
+            return criterion(self.module(x), y)
+
+        if variant == "compile":
+            torch._dynamo.reset()
+            self.loss = torch.compile(loss, dynamic=False)
+        else:
+            self.loss = loss
+
+    def start(self, parameters, rate, noise):
+        super().start(parameters, rate, noise)
+        self.optimizer.param_groups[0]["lr"] = rate
+
+    def step(self, x, y):
+        if self.memory_format is torch.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.loss(x, y).backward()
+        self.optimizer.step()
