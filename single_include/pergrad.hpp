@@ -5328,13 +5328,16 @@ struct worker {
       weigh(pass, request_sum, first, b, mine);
       if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
     }
+    const auto weights_of = [&](std::size_t node) {
+      weight_table of_node{};
+      for (std::size_t b = 0; b < static_cast<std::size_t>(samples); ++b) {
+        of_node[b] = weights[b * groups + table.layer_group[node]];
+      }
+      return of_node;
+    };
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      weight_table leaf_weights{};
-      for (index b = 0; b < samples; ++b) {
-        leaf_weights[static_cast<std::size_t>(b)] =
-            weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-      }
+      const weight_table leaf_weights = weights_of(leaf.node);
       if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
         add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
@@ -5348,11 +5351,7 @@ struct worker {
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      weight_table leaf_weights{};
-      for (index b = 0; b < samples; ++b) {
-        leaf_weights[static_cast<std::size_t>(b)] =
-            weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-      }
+      const weight_table leaf_weights = weights_of(leaf.node);
       add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
     }
   }
@@ -5753,16 +5752,31 @@ template <class Scalar>
   return static_cast<double>(rounded) > value ? std::nextafter(rounded, Scalar{0}) : rounded;
 }
 
+namespace detail {
+
+/// C' of the head of this file: what of `bound` is left for a gradient beside the smallest numbers' rounding.
+template <class Scalar>
+[[nodiscard]] inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
+  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  return bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
+}
+/// room / divisor with room for two roundings, rounded towards zero; 0 where there is no room.
+template <class Scalar>
+[[nodiscard]] inline Scalar safe_quotient(double room, double divisor) noexcept {
+  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
+}
+
+}  // namespace detail
+
 /// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
 template <class Scalar>
 [[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
-  if (norm <= room * (1 - 4 * unit)) return 1;
-  return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
+  const double room = detail::clip_room<Scalar>(known, count, bound);
+  return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
 }
 
 /// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
@@ -5772,10 +5786,7 @@ template <class Scalar>
                                              double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
-  return room > 0 ? rounded_down<Scalar>(room / (norm + stability) * (1 - 8 * unit)) : Scalar{0};
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, bound), norm + stability);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -7415,6 +7426,22 @@ requires std::is_arithmetic_v<Number>
   return {};
 }
 
+namespace detail {
+
+/// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
+template <class Scalar>
+void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
+               std::span<Scalar> values) {
+  constexpr std::size_t chunk = 1U << 13U;
+  executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
+    const std::size_t first = task * chunk;
+    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
+                         values.subspan(first, std::min(chunk, values.size() - first)));
+  });
+}
+
+}  // namespace detail
+
 /// A bounded sum with noise, times a public factor.
 template <class Sum, class Generator>
 class noised_sum : public detail::expression_tag {
@@ -7434,7 +7461,7 @@ class noised_sum : public detail::expression_tag {
   /// Draws the noise: one step of the generator.
   void finish(const host& executor, std::span<scalar> out) const {
     const std::uint64_t step = noise_.generator->next_step();
-    add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
+    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
     if (divisor_ != 1) {
       for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
     }
@@ -7444,17 +7471,6 @@ class noised_sum : public detail::expression_tag {
     noised_sum result = *this;
     result.divisor_ *= divisor.value();
     return result;
-  }
-
-  /// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
-  static void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-                        std::span<scalar> values) {
-    constexpr std::size_t chunk = 1U << 13U;
-    executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-      const std::size_t first = task * chunk;
-      add_gaussian<scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
-                           values.subspan(first, std::min(chunk, values.size() - first)));
-    });
   }
 
  private:
@@ -7957,12 +7973,7 @@ void evaluate_into(const host& executor, private_gradient<Network>& update,
   const auto from = gradient_access::values(noised.total.total());
   std::copy(from.begin(), from.end(), out.begin());
   const std::uint64_t step = noised.noise.generator->next_step();
-  executor.parallel((out.size() + 8191) / 8192, [&](std::size_t task, std::size_t) {
-    const std::size_t first = task * 8192;
-    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first,
-                                           deviation,
-                                           out.subspan(first, std::min<std::size_t>(8192, out.size() - first)));
-  });
+  detail::add_noise(executor, noised.noise.generator->key(), step, deviation, out);
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
 template <class Leaf, class Rule>

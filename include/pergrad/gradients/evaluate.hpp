@@ -248,12 +248,7 @@ void evaluate_into(const host& executor, private_gradient<Network>& update,
   const auto from = gradient_access::values(noised.total.total());
   std::copy(from.begin(), from.end(), out.begin());
   const std::uint64_t step = noised.noise.generator->next_step();
-  executor.parallel((out.size() + 8191) / 8192, [&](std::size_t task, std::size_t) {
-    const std::size_t first = task * 8192;
-    add_gaussian<typename Network::scalar>(noised.noise.generator->key(), random_purpose::gradient_noise, step, first,
-                                           deviation,
-                                           out.subspan(first, std::min<std::size_t>(8192, out.size() - first)));
-  });
+  detail::add_noise(executor, noised.noise.generator->key(), step, deviation, out);
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
 template <class Leaf, class Rule>

@@ -139,6 +139,22 @@ requires std::is_arithmetic_v<Number>
   return {};
 }
 
+namespace detail {
+
+/// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
+template <class Scalar>
+void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
+               std::span<Scalar> values) {
+  constexpr std::size_t chunk = 1U << 13U;
+  executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
+    const std::size_t first = task * chunk;
+    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
+                         values.subspan(first, std::min(chunk, values.size() - first)));
+  });
+}
+
+}  // namespace detail
+
 /// A bounded sum with noise, times a public factor.
 template <class Sum, class Generator>
 class noised_sum : public detail::expression_tag {
@@ -158,7 +174,7 @@ class noised_sum : public detail::expression_tag {
   /// Draws the noise: one step of the generator.
   void finish(const host& executor, std::span<scalar> out) const {
     const std::uint64_t step = noise_.generator->next_step();
-    add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
+    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
     if (divisor_ != 1) {
       for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
     }
@@ -168,17 +184,6 @@ class noised_sum : public detail::expression_tag {
     noised_sum result = *this;
     result.divisor_ *= divisor.value();
     return result;
-  }
-
-  /// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
-  static void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-                        std::span<scalar> values) {
-    constexpr std::size_t chunk = 1U << 13U;
-    executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-      const std::size_t first = task * chunk;
-      add_gaussian<scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
-                           values.subspan(first, std::min(chunk, values.size() - first)));
-    });
   }
 
  private:

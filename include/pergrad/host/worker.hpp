@@ -294,13 +294,16 @@ struct worker {
       weigh(pass, request_sum, first, b, mine);
       if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
     }
+    const auto weights_of = [&](std::size_t node) {
+      weight_table of_node{};
+      for (std::size_t b = 0; b < static_cast<std::size_t>(samples); ++b) {
+        of_node[b] = weights[b * groups + table.layer_group[node]];
+      }
+      return of_node;
+    };
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      weight_table leaf_weights{};
-      for (index b = 0; b < samples; ++b) {
-        leaf_weights[static_cast<std::size_t>(b)] =
-            weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-      }
+      const weight_table leaf_weights = weights_of(leaf.node);
       if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
         add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
@@ -314,11 +317,7 @@ struct worker {
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      weight_table leaf_weights{};
-      for (index b = 0; b < samples; ++b) {
-        leaf_weights[static_cast<std::size_t>(b)] =
-            weights[static_cast<std::size_t>(b) * groups + table.layer_group[leaf.node]];
-      }
+      const weight_table leaf_weights = weights_of(leaf.node);
       add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
     }
   }

@@ -51,16 +51,31 @@ template <class Scalar>
   return static_cast<double>(rounded) > value ? std::nextafter(rounded, Scalar{0}) : rounded;
 }
 
+namespace detail {
+
+/// C' of the head of this file: what of `bound` is left for a gradient beside the smallest numbers' rounding.
+template <class Scalar>
+[[nodiscard]] inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
+  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  return bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
+}
+/// room / divisor with room for two roundings, rounded towards zero; 0 where there is no room.
+template <class Scalar>
+[[nodiscard]] inline Scalar safe_quotient(double room, double divisor) noexcept {
+  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
+}
+
+}  // namespace detail
+
 /// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
 template <class Scalar>
 [[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
-  if (norm <= room * (1 - 4 * unit)) return 1;
-  return room > 0 ? rounded_down<Scalar>(room / norm * (1 - 8 * unit)) : Scalar{0};
+  const double room = detail::clip_room<Scalar>(known, count, bound);
+  return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
 }
 
 /// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
@@ -70,10 +85,7 @@ template <class Scalar>
                                              double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
-  const double room = bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
-  return room > 0 ? rounded_down<Scalar>(room / (norm + stability) * (1 - 8 * unit)) : Scalar{0};
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, bound), norm + stability);
 }
 
 }  // namespace pergrad::inline v0_1
