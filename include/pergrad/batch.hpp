@@ -9,6 +9,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include <pergrad/shape.hpp>
 
@@ -18,15 +19,18 @@ namespace pergrad::inline v0_1 {
 template <class Loss, class Scalar>
 using target_of = typename Loss::template target<Scalar>;
 
-/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or
-/// several).
-template <class Scalar, class Target>
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
+/// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
+/// double, or std::int32_t for ids.
+template <class Value, class Target>
 class dataset {
  public:
-  /// Throws std::invalid_argument unless both spans hold the same, whole number of records.
-  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input,
-          std::size_t targets_per_record = 1)
-      : inputs_{inputs}, targets_{targets}, input_{input}, targets_per_record_{targets_per_record} {
+  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
+  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
+  /// looked at here, so that no later error depends on which ones are drawn.
+  dataset(std::span<const Value> inputs, std::span<const Target> targets, shape input,
+          std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
+      : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
@@ -35,65 +39,127 @@ class dataset {
                                   std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
                                   " a record");
     }
+    if (lengths.size() != (input.varying_axis != 0 ? size() : 0)) {
+      throw std::invalid_argument("pergrad: dataset: " + std::to_string(lengths.size()) + " lengths for " +
+                                  std::to_string(size()) + " records of " +
+                                  (input.varying_axis != 0 ? "varying length" : "fixed length"));
+    }
+    for (std::size_t record = 0; record < size(); ++record) require_valid(record);
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
   [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
   [[nodiscard]] shape input_shape() const noexcept { return input_; }
-  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept {
+  [[nodiscard]] const Value* input(std::size_t record) const noexcept {
     return inputs_.data() + record * input_.size();
   }
   [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
     return targets_.subspan(record * targets_per_record_, targets_per_record_);
   }
   [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
+  /// Positions of a record that are there.
+  [[nodiscard]] std::uint32_t length(std::size_t record) const noexcept {
+    return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
+  }
+
+  /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
+  void require_valid(std::size_t record) const {
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
+      throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
+                                  std::to_string(lengths_[record]) + ", allowed are 1 to " +
+                                  std::to_string(input_.e0));
+    }
+    if constexpr (std::is_integral_v<Value>) {
+      const Value* ids = input(record);
+      bool outside = false;  // one pass without branches, as this is done for every sample of every batch
+      for (std::size_t i = 0; i < input_.size(); ++i) {
+        outside |= ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids;
+      }
+      for (std::size_t i = 0; outside && i < input_.size(); ++i) {
+        if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids) {
+          throw std::out_of_range("pergrad: dataset: record " + std::to_string(record) + ", position " +
+                                  std::to_string(i) + ": id " + std::to_string(ids[i]) + " of a vocabulary of " +
+                                  std::to_string(input_.ids));
+        }
+      }
+    }
+  }
 
  private:
-  std::span<const Scalar> inputs_;
+  std::span<const Value> inputs_;
   std::span<const Target> targets_;
+  std::span<const std::uint32_t> lengths_;
   shape input_;
   std::size_t targets_per_record_;
 };
+
+namespace detail {
+
+/// Throws std::invalid_argument unless the records are of the kind that the network takes.
+template <class Network, class Value, class Target>
+void require_fit(const dataset<Value, Target>& records, const char* where) {
+  constexpr shape wanted = Network::input_shape;
+  const shape given = records.input_shape();
+  if (given.size() != wanted.size()) {
+    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " + std::to_string(given.size()) +
+                                " input values, the network takes " + std::to_string(wanted.size()));
+  }
+  if (given.ids > wanted.ids) {
+    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have a vocabulary of " +
+                                std::to_string(given.ids) + " ids, the network one of " + std::to_string(wanted.ids));
+  }
+  if (given.varying_axis != wanted.varying_axis || (wanted.varying_axis != 0 && given.e0 != wanted.e0)) {
+    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
+                                (given.varying_axis != 0 ? "varying lengths" : "one length") + ", the network takes " +
+                                (wanted.varying_axis != 0 ? "varying lengths" : "one length"));
+  }
+}
+
+}  // namespace detail
 
 /// The samples of one evaluation.
 template <class Network, class Loss>
 class batch {
  public:
   using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
 
   /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
   /// if a target is not valid for the loss.
-  batch(std::span<const scalar> inputs, std::span<const target> targets)
-      : records_{inputs, targets, Network::input_shape, per_sample}, count_{records_.size()} {
+  batch(std::span<const input_value> inputs, std::span<const target> targets)
+      : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
+  /// The same for samples with lengths of their own.
+  batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
+      : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check(i);
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
   /// Throws std::invalid_argument or std::out_of_range as above.
-  batch(const dataset<scalar, target>& records, std::span<const std::uint32_t> ids)
+  batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
-    if (records.input_shape().size() != Network::input_shape.size()) {
-      throw std::invalid_argument("pergrad: batch: records have " + std::to_string(records.input_shape().size()) +
-                                  " input values, the network takes " + std::to_string(Network::input_shape.size()));
-    }
+    detail::require_fit<Network>(records, "batch");
     for (std::size_t i = 0; i < count_; ++i) {
       if (ids[i] >= records.size()) {
         throw std::out_of_range("pergrad: batch: record " + std::to_string(ids[i]) + " of a data set with " +
                                 std::to_string(records.size()));
       }
+      records.require_valid(ids[i]);
       check(i);
     }
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] const scalar* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
+  /// Number of a sample in its data set, or in the spans that the batch was made of.
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
   [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
     return records_.targets(record(sample));
   }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
-  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
   void check(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
@@ -103,7 +169,7 @@ class batch {
     }
   }
 
-  dataset<scalar, target> records_;
+  dataset<input_value, target> records_;
   std::span<const std::uint32_t> ids_;
   bool gathered_ = false;
   std::size_t count_;

@@ -4,13 +4,16 @@
 //        x (input)  ->  [ layer: parameters w ]  ->  y (output)          forward
 //        dx         <-  [                     ]  <-  backprop = dL/dy    backward
 //
-// A layer is a stateless struct. It speaks of one sample, of its values in PyTorch's order, and never sees a batch.
-// It comes in one of five kinds, told apart by its members:
+// A layer is a stateless struct. It speaks of one sample, of its values in PyTorch's order, and never mixes samples.
+// It comes in one of six kinds, told apart by its members:
 //   affine       affine(in)                    y_t = W view_t(x) + b: everything follows from the geometry
 //   elementwise  value(x), derivative(x, y)    one scalar function: everything follows from it
-//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its
-//   gradient reshape      is_reshape                    the same values under another shape general
-//   forward/backward/factors      anything else; the kind that users write
+//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, how it shares its gradient
+//   reshape      is_reshape                    the same values under another shape
+//   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
+//   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
+//                                              attention share their matrix products, and see lengths, ids, a second
+//                                              input and randomness (host/tile_view.hpp lists what a tile offers)
 #pragma once
 
 #include <concepts>
@@ -33,7 +36,11 @@ struct window_range {
 namespace detail {
 
 template <class Layer>
-concept has_output_shape = requires(shape in) {
+concept has_two_inputs = requires(shape in) {
+  { Layer::output_shape(in, in) } -> std::convertible_to<shape>;
+};
+template <class Layer>
+concept has_output_shape = has_two_inputs<Layer> || requires(shape in) {
   { Layer::output_shape(in) } -> std::convertible_to<shape>;
 };
 template <class Layer>
@@ -67,10 +74,45 @@ concept has_accepts = requires(shape in) {
 template <class Layer>
 concept has_factors = requires(shape in) {
   Layer::factors(in).size();
+} || requires(shape in) {
+  Layer::factors(in, in).size();
 };
 template <class Layer>
 concept has_saved_count = requires(shape in) {
   { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
+};
+/// Stands for any tile where only the signature of a layer's function is asked for.
+struct any_tile;
+template <class Layer>
+concept is_tiled = requires(const any_tile& tile) {
+  requires Layer::on_tiles;
+  Layer::forward(tile);
+  Layer::backward(tile);
+};
+/// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
+template <class Layer>
+concept reads_images = requires {
+  requires Layer::stored_order;
+};
+/// A layer whose input may be integer ids.
+template <class Layer>
+concept takes_ids = requires {
+  requires Layer::takes_ids;
+};
+template <class Layer>
+concept has_scratch_count = requires(shape in) {
+  { Layer::scratch_count(in) } -> std::convertible_to<std::size_t>;
+};
+/// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
+template <class Layer>
+concept has_matrices = requires(shape in) {
+  Layer::matrices(in).size();
+};
+/// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
+/// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
+template <class Layer>
+concept has_output_length = requires(shape in, std::size_t length) {
+  { Layer::output_length(in, length) } -> std::convertible_to<std::size_t>;
 };
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
@@ -105,9 +147,11 @@ concept has_general_backward = has_plain_backward<Layer> || has_saving_backward<
 
 /// Parameters of any kind of layer; parameter-free kinds need not say so.
 template <class Layer>
-[[nodiscard]] constexpr std::size_t parameter_count_of(shape in) {
+[[nodiscard]] constexpr std::size_t parameter_count_of(shape in, [[maybe_unused]] shape second = {}) {
   if constexpr (has_affine<Layer>) {
     return Layer::affine(in).parameter_count();
+  } else if constexpr (requires { Layer::parameter_count(in, second); }) {
+    return Layer::parameter_count(in, second);
   } else if constexpr (has_parameter_count<Layer>) {
     return Layer::parameter_count(in);
   } else {
@@ -115,15 +159,54 @@ template <class Layer>
   }
 }
 
+/// Saved and scratch values may depend on the second input of a layer that has one.
 template <class Layer>
-[[nodiscard]] constexpr shape output_shape_of(shape in) {
-  if constexpr (has_value<Layer> && !has_output_shape<Layer>) {
+[[nodiscard]] constexpr std::size_t saved_count_of(shape in, shape second) {
+  if constexpr (requires { Layer::saved_count(in, second); }) {
+    return Layer::saved_count(in, second);
+  } else if constexpr (has_saved_count<Layer>) {
+    return Layer::saved_count(in);
+  } else {
+    return 0;
+  }
+}
+template <class Layer>
+[[nodiscard]] constexpr std::size_t scratch_count_of(shape in, shape second) {
+  if constexpr (requires { Layer::scratch_count(in, second); }) {
+    return Layer::scratch_count(in, second);
+  } else if constexpr (has_scratch_count<Layer>) {
+    return Layer::scratch_count(in);
+  } else {
+    return 0;
+  }
+}
+/// A layer's factors; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto factors_of(shape in, shape second) {
+  if constexpr (requires { Layer::factors(in, second); }) {
+    return Layer::factors(in, second);
+  } else {
+    return Layer::factors(in);
+  }
+}
+
+/// The output's shape, with the mark of varying lengths where the layer keeps or says what becomes of them.
+template <class Layer>
+[[nodiscard]] constexpr shape output_shape_of(shape in, shape second = {}) {
+  shape out;
+  if constexpr (has_two_inputs<Layer>) {
+    out = Layer::output_shape(in, second);
+  } else if constexpr (has_value<Layer> && !has_output_shape<Layer>) {
     return in;
   } else if constexpr (has_output_shape<Layer>) {
-    return Layer::output_shape(in);
-  } else {
-    return {};
+    out = Layer::output_shape(in);
   }
+  if constexpr (has_output_length<Layer>) {
+    if (out.varying_axis == 0) out.varying_axis = in.varying_axis;
+  } else {
+    out.varying_axis = in.varying_axis == 1 && out.rank() == 2 && out.e0 == in.e0 ? 1 : 0;
+  }
+  return out;
 }
 
 }  // namespace detail
@@ -136,7 +219,7 @@ template <class Layer>
 /// ensures   the library derives gradients, norms, clipping and memory from `factors(in)`
 template <class Layer>
 concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail::is_reshape<Layer> ||
-    detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
+    detail::has_windows<Layer> || detail::is_branch_sum<Layer> || detail::is_tiled<Layer> ||
     (detail::has_output_shape<Layer>&& detail::has_general_forward<Layer>&& detail::has_general_backward<Layer>);
 
 /// A loss: exactly one number a sample.

@@ -100,6 +100,30 @@ template <class Where, class Branch, class Shortcut> struct residual_branches_di
 template <class Where, class Layer, class Given> struct element_function_changes_shape {
   static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
 };
+template <class Where, class Layer, class Given> struct ids_into_a_float_layer {
+  static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct needs_ids {
+  static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct needs_a_sequence {
+  static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct tied_blocks_differ {
+  static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct lengths_are_lost {
+  static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct not_on_tiles {
+  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape and parameter_count; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
+  static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");
+};
+template <class Where, class Layer, class First, class Second> struct branches_do_not_fit {
+  static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md");
+};
 template <class Network> struct empty_network {
   static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
 };

@@ -7,7 +7,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
@@ -35,17 +37,21 @@ class static_network {
   static constexpr shape input_shape = Input;
   static constexpr shape output_shape = structure::shapes[structure::size];
   /// Number of parameters, biases included.
-  static constexpr std::size_t parameter_count = structure::parameter_offsets[structure::size];
+  static constexpr std::size_t parameter_count = structure::found.trained;
+  /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
+  static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
+  /// The type of one input value: integer ids or numbers.
+  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
 
   /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
   template <class Executor, class Initialiser>
   static_network(const Executor& /*executor*/, const Initialiser& initialiser)
-      : parameters_{parameter_count, "a network's parameters"} {
+      : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
     detail::for_each_index<structure::size>([&](auto index) {
       constexpr std::size_t i = index;
       using layer_type = typename structure::template layer_at<i>;
       constexpr shape in = structure::shapes[structure::inputs[i]];
-      if constexpr (structure::parameter_counts[i] > 0) {
+      if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
         detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
                                                   layer_parameters(i));
       }
@@ -53,15 +59,23 @@ class static_network {
   }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span(); }
-  [[nodiscard]] std::span<const Scalar> parameters() const noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span().first(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> parameters() const noexcept {
+    return parameters_.span().first(parameter_count);
+  }
+  /// The parameters of `frozen` layers, in the same order among themselves.
+  [[nodiscard]] std::span<Scalar> frozen_parameters() noexcept { return parameters_.span().subspan(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> frozen_parameters() const noexcept {
+    return parameters_.span().subspan(parameter_count);
+  }
 
-  /// The parameters of entry `index` of the unfolded list (see `describe`). Precondition: index < structure::size.
+  /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
+  /// index < structure::size.
   [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
-    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
   }
   [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
-    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
   }
 
  private:

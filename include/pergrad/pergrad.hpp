@@ -25,10 +25,12 @@
 #include <pergrad/layers/avg_pool2d.hpp>
 #include <pergrad/layers/batch_norm.hpp>
 #include <pergrad/layers/conv2d.hpp>
+#include <pergrad/layers/dropout.hpp>
 #include <pergrad/layers/flatten.hpp>
 #include <pergrad/layers/gelu.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/max_pool2d.hpp>
+#include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/relu.hpp>
 #include <pergrad/layers/sequential.hpp>
 #include <pergrad/layers/sigmoid.hpp>

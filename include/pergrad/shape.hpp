@@ -13,12 +13,14 @@ namespace pergrad::inline v0_1 {
 ///
 /// `{features}`, `{positions, features}`, `{channels, height, width}` or `{channels, depth, height, width}`.
 /// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no
-/// shape".
+/// shape". `token_ids` and `variable` make the two special kinds of input.
 struct shape {
   std::size_t e0 = 0;
   std::size_t e1 = 0;
   std::size_t e2 = 0;
   std::size_t e3 = 0;
+  std::size_t ids = 0;            ///< not 0: the values are integers 0 .. ids - 1, not numbers to compute with
+  std::size_t varying_axis = 0;   ///< 1 or 2: along this axis, samples have a length of their own; 0: none
 
   /// Number of extents, 0 to 4.
   [[nodiscard]] constexpr std::size_t rank() const noexcept {
@@ -35,6 +37,17 @@ struct shape {
   }
   friend constexpr bool operator==(const shape&, const shape&) noexcept = default;
 };
+
+/// A sequence of integer ids, for a network that begins with an embedding: `{positions}` values in [0, vocabulary).
+[[nodiscard]] constexpr shape token_ids(std::size_t positions, std::size_t vocabulary) noexcept {
+  return {positions, 0, 0, 0, vocabulary, 0};
+}
+/// The same input with a length a sample: `{positions, features}` or ids of which the first `length` positions are
+/// there. What lies beyond contributes nothing to anything.
+[[nodiscard]] constexpr shape variable(shape sequence) noexcept {
+  sequence.varying_axis = 1;
+  return sequence;
+}
 
 /// Height and width of a window, a stride, a padding or a dilation. One number means a square one.
 struct extent {

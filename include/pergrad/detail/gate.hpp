@@ -37,21 +37,24 @@ concept has_check = requires(shape in) {
 }
 
 template <class Layer>
-[[nodiscard]] constexpr mistake check_factors(shape in) {
-  const std::size_t saved = [&]() -> std::size_t {
-    if constexpr (has_saved_count<Layer>) {
-      return Layer::saved_count(in);
-    } else {
-      return 0;
-    }
-  }();
+[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
+  const std::size_t saved = saved_count_of<Layer>(in, second);
   const auto size_of = [&](source from) -> std::size_t {
     if (from == source::activation) return in.size();
-    return from == source::saved ? saved : Layer::output_shape(in).size();
+    if (from == source::second_activation) return second.size();
+    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
   };
   std::size_t covered = 0;
-  for (const factor& each : Layer::factors(in)) {
+  for (const factor& each : factors_of<Layer>(in, second)) {
     covered += each.size();
+    if (each.sparse) {
+      const bool all_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
+                              each.other.from == source::activation && in.ids == each.rows &&
+                              each.positions == in.size();
+      if (!all_inside) return mistake::factor_outside_tape;
+      continue;
+    }
     const std::size_t other_count = each.outer ? each.columns : each.rows;
     const bool other_inside = (each.other.from == source::ones && !each.outer) ||
                               inside(each.other, each.positions, other_count, size_of(each.other.from));
@@ -59,7 +62,39 @@ template <class Layer>
         each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
     if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
   }
-  return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
+  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
+  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
+    return mistake::not_on_tiles;
+  } else {
+    mistake found = mistake::none;
+    if constexpr (requires { Layer::check(in, second); }) {
+      found = Layer::check(in, second);
+    } else if constexpr (has_check<Layer>) {
+      found = Layer::check(in);
+    }
+    if (found != mistake::none) return found;
+    if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in, second);
+    } else {
+      return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
+/// beyond), or it says what becomes of the length, or it says that it takes care of lengths itself.
+template <class Layer>
+[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
+  if constexpr (requires { requires Layer::knows_lengths; }) {
+    return true;
+  } else {
+    return in.varying_axis == 0 || out.varying_axis != 0;
+  }
 }
 
 /// What is wrong with a layer on this input, before anything else of it is used.
@@ -69,6 +104,10 @@ template <class Layer>
     return mistake::mixes_samples;
   } else if constexpr (is_branch_sum<Layer>) {
     return in == second ? mistake::none : mistake::branches_differ;
+  } else if (in.ids != 0 && !takes_ids<Layer>) {
+    return mistake::ids_into_a_float_layer;
+  } else if constexpr (requires { Layer::on_tiles; }) {
+    return diagnose_tiled<Layer>(in, second);
   } else if constexpr (has_check<Layer>) {
     return Layer::check(in);
   } else if constexpr (is_reshape<Layer>) {
@@ -91,7 +130,7 @@ template <class Layer>
     }
     if (Layer::output_shape(in).size() == 0) return mistake::no_output;
     if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in);
+      return check_factors<Layer>(in, {});
     } else {
       return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
     }
@@ -110,37 +149,74 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
 
   struct findings {
     std::array<shape, size + 1> shapes{};
-    std::array<std::size_t, size + 1> parameter_counts{};
-    std::array<std::size_t, size + 1> parameter_offsets{};
+    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
+    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
+    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
+    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
     std::array<std::size_t, size + 1>
         inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
+    std::array<std::size_t, size + 1> inputs2{};  // second slot of a node with two inputs, else 0
+    std::size_t trained = 0;                      // parameters that are trained
+    std::size_t frozen = 0;
     std::size_t first_mistake = size;
     mistake what = mistake::none;
   };
   static constexpr findings find() {
     using diagnose_function = mistake (*)(shape, shape);
-    using shape_function = shape (*)(shape);
-    using count_function = std::size_t (*)(shape);
+    using shape_function = shape (*)(shape, shape);
+    using count_function = std::size_t (*)(shape, shape);
+    using lengths_function = bool (*)(shape, shape);
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<std::size_t, size + 1> groups{Nodes::group..., 0};
+    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
+    constexpr std::array<const char*, size + 1> ties{tie_of<typename Nodes::tie_type>..., nullptr};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
     findings result;
     result.shapes[0] = Input;
     for (std::size_t i = 0; i < size; ++i) {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      result.groups[i] = groups[i];
       const shape in = result.shapes[result.inputs[i]];
-      result.what = diagnoses[i](in, result.shapes[result.inputs2[i]]);
+      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
+      result.what = diagnoses[i](in, in2);
+      if (result.what == mistake::none) {
+        result.shapes[i + 1] = outputs[i](in, in2);
+        result.parameter_counts[i] = counts[i](in, in2);
+        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+      }
+      result.owners[i] = i;
+      for (std::size_t k = 0; ties[i] != nullptr && k < i; ++k) {
+        if (ties[k] != ties[i]) continue;
+        result.owners[i] = k;
+        if (diagnoses[k] != diagnoses[i] || result.parameter_counts[k] != result.parameter_counts[i] ||
+            is_frozen[k] != is_frozen[i]) {
+          result.what = mistake::tied_blocks_differ;
+        }
+        break;
+      }
       if (result.what != mistake::none) {
         result.first_mistake = i;
         return result;
       }
-      result.shapes[i + 1] = outputs[i](in);
-      result.parameter_counts[i] = counts[i](in);
-      result.parameter_offsets[i + 1] = result.parameter_offsets[i] + result.parameter_counts[i];
+      if (!is_frozen[i]) {
+        result.trained_counts[i] = result.parameter_counts[i];
+        result.parameter_offsets[i] =
+            result.owners[i] == i ? result.trained : result.parameter_offsets[result.owners[i]];
+        if (result.owners[i] == i) result.trained += result.parameter_counts[i];
+      }
+    }
+    result.parameter_offsets[size] = result.trained;
+    for (std::size_t i = 0; i < size; ++i) {
+      if (!is_frozen[i]) continue;
+      result.parameter_offsets[i] =
+          result.owners[i] == i ? result.trained + result.frozen : result.parameter_offsets[result.owners[i]];
+      if (result.owners[i] == i) result.frozen += result.parameter_counts[i];
     }
     return result;
   }
@@ -160,6 +236,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr const auto& shapes = found.shapes;
   static constexpr const auto& parameter_counts = found.parameter_counts;
   static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& trained_counts = found.trained_counts;
+  static constexpr const auto& owners = found.owners;
+  static constexpr const auto& groups = found.groups;
   static constexpr const auto& inputs = found.inputs;
   static constexpr const auto& inputs2 = found.inputs2;
 };
@@ -192,17 +271,28 @@ constexpr auto explain() {
   else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
   else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_do_not_fit) {
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  }
   else if constexpr (What == mistake::branches_differ) {
     return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   } else {
     using layer = typename Structure::template layer_at<Index>;
     constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
-    constexpr std::size_t covered = [](shape given) {
+    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
+    constexpr std::size_t covered = [](shape given, shape second) {
       std::size_t sum = 0;
-      for (const factor& each : layer::factors(given)) sum += each.size();
+      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
       return sum;
-    }(in);
-    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>>{};
+    }(in, in2);
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
   }
   // clang-format on
 }

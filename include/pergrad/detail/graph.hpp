@@ -16,12 +16,28 @@
 
 namespace pergrad::inline v0_1::detail {
 
-/// A layer whose input lies `Back` nodes before it; a branch sum has a second input `Back2` nodes before it.
-template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0>
+/// Which block of shared parameters a node uses: the same for every use.
+template <std::size_t Key, std::size_t Index>
+struct tie {};
+struct untied {};
+template <class Tie>
+inline constexpr char tie_mark{};
+/// Comparable in constant expressions; null for parameters that are not shared.
+template <class Tie>
+inline constexpr const char* tie_of = &tie_mark<Tie>;
+template <>
+inline constexpr const char* tie_of<untied> = nullptr;
+
+/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it.
+template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
+          class Tie = untied>
 struct node {
   using layer_type = Layer;
+  using tie_type = Tie;
   static constexpr std::size_t back = Back;
   static constexpr std::size_t back2 = Back2;
+  static constexpr bool is_frozen = Frozen;
+  static constexpr std::size_t group = Group;
 };
 
 template <class... Nodes>
@@ -32,7 +48,7 @@ struct node_list {
 /// The node that ends a residual: y = a + b.
 struct branch_sum {
   static constexpr bool is_branch_sum = true;
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
 };
 
 template <class... Lists>
@@ -64,14 +80,25 @@ struct shift;
 template <class... Nodes, std::size_t Distance, std::size_t... Index>
 struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
-                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0)>...>;
+                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type>...>;
 };
 
-/// Entries of a network's list that come to nothing.
+/// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
+template <class Layer, class First, class Second>
+struct merge_lists {
+  using type = typename join<First, typename shift<Second, First::size>::type,
+                             node_list<node<Layer, Second::size + 1, (Second::size > 0 ? 1 : First::size + 1)>>>::type;
+};
+
+/// A layer may be a composition of others: then it says `using unfolds_to = sequential<...>;`.
 template <class Layer>
 struct unfold {
   using type = node_list<node<Layer>>;
 };
+template <class Layer>
+requires requires { typename Layer::unfolds_to; }
+struct unfold<Layer> : unfold<typename Layer::unfolds_to> {};
 template <class... Layers>
 struct unfold<sequential<Layers...>> {
   using type = typename join<typename unfold<Layers>::type...>::type;
@@ -96,16 +123,6 @@ struct unfold<repeat<Count, Layers...>> {
   using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
 };
 
-template <class Body, class Shortcut>
-struct residual_list {
-  using type = typename join<Body, typename shift<Shortcut, Body::size>::type,
-                             node_list<node<branch_sum, Shortcut::size + 1, 1>>>::type;
-};
-template <class Body>
-struct residual_list<Body, node_list<>> {
-  using type = typename join<Body, node_list<node<branch_sum, 1, Body::size + 1>>>::type;
-};
-
 /// Splits the projection, if any, from a residual's body.
 template <class Body, class... Layers>
 struct split_residual;
@@ -125,9 +142,41 @@ struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<seque
 template <class... Layers>
 struct unfold<residual<Layers...>> {
   using split = split_residual<sequential<>, Layers...>;
-  using type = typename residual_list<typename unfold<typename split::body>::type,
-                                      typename unfold<typename split::shortcut>::type>::type;
+  using type = typename merge_lists<branch_sum, typename unfold<typename split::body>::type,
+                                    typename unfold<typename split::shortcut>::type>::type;
 };
+template <class Layer, class First, class Second>
+struct unfold<merge<Layer, First, Second>> : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
+
+template <class List>
+struct freeze;
+template <class... Nodes>
+struct freeze<node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
+                              typename Nodes::tie_type>...>;
+};
+template <class... Layers>
+struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Group, class List>
+struct put_into_group;
+template <std::size_t Group, class... Nodes>
+struct put_into_group<Group, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
+                              typename Nodes::tie_type>...>;
+};
+template <std::size_t Group, class... Layers>
+struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
+struct tie_together;
+template <std::size_t Key, class... Nodes, std::size_t... Index>
+struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              tie<Key, Index>>...>;
+};
+template <std::size_t Key, class... Layers>
+struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
 
 template <std::size_t Index, class Type>
 struct table_entry {};

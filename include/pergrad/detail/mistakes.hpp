@@ -24,7 +24,15 @@ enum class mistake {
   rejects_input,
   no_output,
   branches_differ,
-  element_function_changes_shape
+  element_function_changes_shape,
+  ids_into_a_float_layer,
+  needs_ids,
+  needs_a_sequence,
+  tied_blocks_differ,
+  lengths_are_lost,
+  not_on_tiles,
+  heads_do_not_divide,
+  branches_do_not_fit
 };
 
 }  // namespace pergrad::inline v0_1::detail

@@ -4,6 +4,7 @@
 // Every parameter block's gradient for sample b is one of
 //     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
 //     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
+//     row sum              G_b[id] = sum over t with id_{b,t} = id of  delta_{b,t}   (a table of which few rows are used)
 // so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are
 // derived. An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output
 // gradient its delta.
@@ -19,6 +20,7 @@ namespace pergrad::inline v0_1 {
 /// Where a factor's values lie, for one sample.
 enum class source {
   activation,  ///< the layer's input x
+  second_activation,  ///< the second input of a layer that has two
   output,      ///< the layer's output y
   backprop,    ///< the gradient of the loss with respect to the layer's output
   saved,       ///< values that the layer's own forward or backward wrote to its saved area
@@ -40,7 +42,9 @@ struct factor {
   std::size_t rows = 0;       ///< width of delta; for an elementwise sum the block's size
   std::size_t columns = 1;    ///< width of x; 1 for an elementwise sum
   operand delta;
-  operand other;  ///< x of an outer product, u of an elementwise product
+  operand other;  ///< x of an outer product, u of an elementwise product, the ids of a row sum
+  bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
+  std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
 
   /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
@@ -49,13 +53,32 @@ struct factor {
 /// `G = sum_t delta_t (x) x_t`, a block of `rows * columns` parameters.
 [[nodiscard]] constexpr factor outer_sum(std::size_t positions, std::size_t rows, operand delta, std::size_t columns,
                                          operand x) noexcept {
-  return {true, positions, rows, columns, delta, x};
+  return {.outer = true, .positions = positions, .rows = rows, .columns = columns, .delta = delta, .other = x};
 }
 /// `g = sum_t delta_t (.) u_t`, a block of `count` parameters. With `u` left out, u = 1: a bias.
 [[nodiscard]] constexpr factor elementwise_sum(std::size_t positions, std::size_t count, operand delta,
                                                operand u = {}) noexcept {
-  return {false, positions, count, 1, delta, u};
+  return {.positions = positions, .rows = count, .delta = delta, .other = u};
 }
+/// `G[id] = sum of delta_t over the positions t that hold id`, a block of `vocabulary * width` parameters. The ids are
+/// the layer's input. With a position stride of 0 all positions share one delta.
+[[nodiscard]] constexpr factor row_sum(std::size_t positions, std::size_t vocabulary, std::size_t width, operand delta,
+                                       std::size_t skipped_id = ~std::size_t{0}) noexcept {
+  return {.positions = positions,
+          .rows = vocabulary,
+          .columns = width,
+          .delta = delta,
+          .other = {.from = source::activation},
+          .sparse = true,
+          .skipped_id = skipped_id};
+}
+
+/// A weight matrix `[rows][columns]` that begins at `offset` of a layer's parameters.
+struct matrix {
+  std::size_t offset = 0;
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+};
 
 /// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
 template <std::size_t Count>

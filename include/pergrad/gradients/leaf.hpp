@@ -20,6 +20,7 @@
 #include <pergrad/host/engine.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/network.hpp>
+#include <pergrad/privacy/generator.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -71,7 +72,8 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   /// Do both read the same gradients in the same way? Expressions in one evaluation must.
   [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
     return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
-           method_layers_ == other.method_layers_ && strategy_ == other.strategy_;
+           method_layers_ == other.method_layers_ && strategy_ == other.strategy_ &&
+           randomness_ == other.randomness_;
   }
 
   /// Carries out a request; `count` samples from `first` on.
@@ -80,10 +82,17 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
+    request.randomness = randomness_;
     on_host::sample_source<scalar> source;
     source.context = this;
-    source.input = [](const void* self, std::size_t sample) {
+    source.input = [](const void* self, std::size_t sample) -> const void* {
       return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);
+    };
+    source.record = [](const void* self, std::size_t sample) {
+      return static_cast<std::uint32_t>(static_cast<const per_sample_gradient_leaf*>(self)->batch_->record(sample));
+    };
+    source.length = [](const void* self, std::size_t sample) {
+      return static_cast<const per_sample_gradient_leaf*>(self)->batch_->length(sample);
     };
     source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
       const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
@@ -103,6 +112,11 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     result.strategy_ = strategy;
     return result;
   }
+  [[nodiscard]] per_sample_gradient_leaf with(layer_randomness randomness) const noexcept {
+    per_sample_gradient_leaf result = *this;
+    result.randomness_ = randomness;
+    return result;
+  }
 
  private:
   const Network* network_;
@@ -112,6 +126,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   norm_method method_ = norm_method::automatic;
   std::uint64_t method_layers_ = ~std::uint64_t{0};
   pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
+  layer_randomness randomness_;
 };
 
 namespace detail {
@@ -191,5 +206,12 @@ template <norm_method Method, std::size_t... Entries, class Network, class Loss>
 template <strategy Strategy, class Network, class Loss>
 [[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return gradients.with(Strategy);
+}
+/// The same gradients in training, where layers such as dropout are random; without this they behave as in evaluation.
+/// The bits are a function of the generator's key, of the step that is drawn here, of record, layer and element: tiles,
+/// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
+template <class Network, class Loss, random_generator Generator>
+[[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
+  return gradients.with(layer_randomness{&generator.key(), generator.next_step()});
 }
 }  // namespace pergrad::inline v0_1

@@ -129,11 +129,12 @@ class engine {
                         }
                         for (std::size_t k = 0; k < table.elementwise_count; ++k) {
                           const elementwise_leaf& leaf = table.elementwise[k];
-                          for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
+                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) finish(leaf.parameters + i, leaf.native + i);
                         }
                       });
   }
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
+    if (!leaf.use.first) return 0;
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
 };

@@ -80,6 +80,20 @@ struct leaf_kernel {
     return squared;
   }
 
+  /// Adds G_b to `out`; returns the squared norm of the sum. `scratch` has room for a gradient.
+  double instantiate_onto(index sample, Scalar* out, Scalar* scratch) const noexcept {
+    if (leaf.delta_stride != 1) {
+      instantiate_scattered(sample, scratch);
+      add_to(out, static_cast<const Scalar*>(scratch), leaf.size());
+    } else {
+      const product_shape shape = gradient_shape(1, 0, leaf.step);
+      for (index g = 0; g < leaf.groups; ++g) {
+        product(shape, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
+      }
+    }
+    return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+
   /// ‖G_b‖² without keeping G_b.
   [[nodiscard]] double direct(index sample) const noexcept {
     const product_shape shape = gradient_shape(1, 0, leaf.step);
@@ -268,12 +282,13 @@ struct leaf_kernel {
   }
 };
 
-/// g_b of an elementwise leaf into `out`; returns its squared norm.
+/// g_b of an elementwise leaf into `out`, or added to it; returns the squared norm of what is there then.
 template <class Scalar>
-inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out) noexcept {
+inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out,
+                          bool onto = false) noexcept {
   const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
   const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
-  std::fill_n(out, leaf.count, Scalar{0});
+  if (!onto) std::fill_n(out, leaf.count, Scalar{0});
   for (index i = 0; i < leaf.step[0].extent; ++i) {
     for (index j = 0; j < leaf.step[1].extent; ++j) {
       const Scalar* delta_here = delta + i * leaf.step[0].delta + j * leaf.step[1].delta;

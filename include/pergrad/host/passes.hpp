@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -15,6 +16,8 @@
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
+#include <pergrad/host/request.hpp>
+#include <pergrad/host/tile_view.hpp>
 #include <pergrad/host/windows.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -28,8 +31,8 @@ class passes {
   static constexpr const auto& table = program::table;
   static constexpr std::size_t size = program::size;
 
-  passes(const Network& network, const scalar* panels, scalar* workspace)
-      : parameters_{network.parameters().data()}, panels_{panels}, workspace_{workspace} {}
+  passes(const Network& network, const scalar* panels, scalar* workspace, layer_randomness randomness = {})
+      : parameters_{network.parameters().data()}, panels_{panels}, workspace_{workspace}, randomness_{randomness} {}
 
   /// All affine weights into the order that products read them in.
   static void pack(const host& executor, const Network& network, scalar* panels, bool backward) {
@@ -43,6 +46,10 @@ class passes {
           task -= pack_tasks(row);
           continue;
         }
+        if (row.kind == node_kind::tiled) {
+          pack_matrices(row, parameters + row.parameters, panels);
+          return;
+        }
         const auto outputs = static_cast<index>(row.map.out_channels);
         const index first = task * outputs_per_task(row);
         const index last = std::min(outputs, first + outputs_per_task(row));
@@ -55,12 +62,29 @@ class passes {
     });
   }
 
-  void load(const void* context, const scalar* (*input)(const void*, std::size_t), std::size_t first, index samples) {
+  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
     const slot& to = table.slots[0];
     constexpr layout plain = lay_out(arrange(Network::input_shape), {});
     for (index b = 0; b < samples; ++b) {
-      const scalar* from = input(context, first + static_cast<std::size_t>(b));
+      const std::size_t sample = first + static_cast<std::size_t>(b);
+      records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
       scalar* values = at(to.value, b);
+      if constexpr (varies) {
+        lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
+        for (std::size_t i = 0; i < size; ++i) {
+          lengths_[i + 1][static_cast<std::size_t>(b)] =
+              length_functions[i](table.nodes[i].in_shape,
+                                  lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]);
+        }
+      }
+      if constexpr (Network::input_shape.ids != 0) {
+        const auto* from = static_cast<const std::int32_t*>(source.input(source.context, sample));
+        auto* ids = static_cast<std::int32_t*>(static_cast<void*>(values));
+        std::copy_n(from, Network::input_shape.size(), ids);
+        if constexpr (varies) std::fill(ids + lengths_[0][static_cast<std::size_t>(b)], ids + Network::input_shape.size(), 0);
+        continue;
+      }
+      const auto* from = static_cast<const scalar*>(source.input(source.context, sample));
       const arrangement& image = plain.values;
       if (image.plain()) {
         transfer(plain, from, to.value_layout, values, false);
@@ -73,12 +97,21 @@ class passes {
         }
       }
     }
+    trim(0, 0, samples, false);
+  }
+
+  /// Positions of slot `which` that are there, of a sample of the tile.
+  [[nodiscard]] index length_of(std::size_t which, index b) const noexcept {
+    return static_cast<index>(lengths_[varies ? which : 0][static_cast<std::size_t>(b)]);
   }
 
   void forward(index begin, index end) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (const step_function step : steps) (this->*step)(begin, end);
+      for (std::size_t i = 0; i < size; ++i) {
+        (this->*steps[i])(begin, end);
+        trim(i + 1, begin, end, false);
+      }
     }
     (std::make_index_sequence<size>{});
     const slot& out = table.slots[table.storage[size]];
@@ -95,7 +128,8 @@ class passes {
       for (std::size_t i = size; i-- > 0;) {
         const node_row& row = table.nodes[i];
         if (!row.backward) continue;
-        if (row.kind == node_kind::general) {
+        trim(i + 1, begin, end, true);
+        if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
           (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
           when_complete(i);
         } else {
@@ -130,15 +164,112 @@ class passes {
       fill_zero(out.gradient_layout, at(out.gradient, b));
       return;
     }
-    std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
-    std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
-    std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+    const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
+    if (in_slots) {
+      fill_zero(in.value_layout, at(in.value, b));
+      if (row.in2_shape.size() > 0) fill_zero(slot_of(row.in2).value_layout, at(slot_of(row.in2).value, b));
+    } else {
+      std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
+      if (row.copies_in2) std::fill_n(at(row.plain_x2, b), row.in2_shape.size(), scalar{0});
+    }
+    if (row.kind == node_kind::tiled && !row.copies_out) {
+      fill_zero(out.value_layout, at(out.value, b));
+      fill_zero(out.gradient_layout, at(out.gradient, b));
+    } else {
+      std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
+      std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+    }
     std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
   }
 
  private:
   using step_function = void (passes::*)(index, index);
   static constexpr index output_size = static_cast<index>(Network::output_shape.size());
+  using structure = typename program::structure;
+  /// Do samples have lengths of their own?
+  static constexpr bool varies = Network::input_shape.varying_axis != 0;
+  using length_function = std::uint32_t (*)(shape, std::uint32_t);
+  template <class Layer>
+  static std::uint32_t length_after(shape in, std::uint32_t length) {
+    if constexpr (detail::has_output_length<Layer>) {
+      return static_cast<std::uint32_t>(Layer::output_length(in, length));
+    } else {
+      return length;
+    }
+  }
+  static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return std::array<length_function, size>{&passes::length_after<typename program::template layer_at<Index>>...};
+  }(std::make_index_sequence<size>{});
+
+  /// Sets what lies beyond the samples' lengths to zero: values as soon as they are written, gradients before they are
+  /// read.
+  void trim([[maybe_unused]] std::size_t which, [[maybe_unused]] index begin, [[maybe_unused]] index end,
+            [[maybe_unused]] bool gradient) const {
+    if constexpr (varies) {
+      const shape of = structure::shapes[which];
+      if (of.varying_axis == 0 || of.ids != 0) return;
+      const slot& here = slot_of(which);
+      const layout& values = gradient ? here.gradient_layout : here.value_layout;
+      const bool by_pixel = values.values.channels_first == (of.varying_axis == 2);
+      for (index b = begin; b < end; ++b) {
+        const index length = length_of(which, b);
+        scalar* first = at(gradient ? here.gradient : here.value, b) + values.start;
+        for (index i = by_pixel ? length : 0; i < values.values.height; ++i) {
+          const index from = by_pixel ? 0 : length;
+          std::fill(first + i * values.row + from, first + i * values.row + values.values.channels, scalar{0});
+        }
+      }
+    }
+  }
+
+  static void pack_matrices(const node_row& row, const scalar* weights, scalar* panels) {
+    for (index k = 0; k < row.matrix_count; ++k) {
+      const matrix& from = row.matrices[static_cast<std::size_t>(k)];
+      pack_forward(affine_map{.in_channels = from.columns, .in_size = {1}, .out_channels = from.rows, .out_size = {1}},
+                   weights + from.offset, panels + row.panel_offsets[static_cast<std::size_t>(k)], 0,
+                   static_cast<index>(from.rows));
+    }
+  }
+
+  template <class Layer>
+  void view(const node_row& row, index begin, index end, std::uint32_t number, bool backward,
+            tile_view<scalar>& tile) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const bool second = row.in2_shape.size() > 0;
+    const auto arrays = [&](place where) { return sample_arrays<scalar>{at(where, begin), where.sample}; };
+    const auto constant = [&](place where) { return sample_arrays<const scalar>{at(where, begin), where.sample}; };
+    tile.samples = end - begin;
+    tile.in = row.in_shape;
+    tile.in2 = row.in2_shape;
+    tile.out = row.out_shape;
+    tile.x = constant(row.plain_x);
+    tile.y = arrays(row.plain_y);
+    if (second) tile.x2 = constant(row.plain_x2);
+    tile.saved = arrays(row.saved);
+    tile.scratch = arrays(table.scratch);
+    if (backward) {
+      tile.dy = constant(row.plain_dy);
+      tile.wants_dx = row.input_gradient;
+      tile.wants_dx2 = row.input2_gradient;
+      if (row.input_gradient) tile.dx = arrays(row.plain_dx);
+      if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
+    }
+    if constexpr (detail::reads_images<Layer>) {
+      tile.x_layout = in.value_layout;
+      tile.y_layout = out.value_layout;
+      tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
+      tile.dy_layout = out.gradient_layout;
+    }
+    tile.parameters = parameters_ + row.parameters;
+    tile.panels = panels_;
+    tile.panel_offsets = row.panel_offsets.data();
+    if (varies && row.in_shape.varying_axis != 0) tile.lengths = lengths_[row.in].data() + begin;
+    if (varies && second && row.in2_shape.varying_axis != 0) tile.lengths2 = lengths_[row.in2].data() + begin;
+    tile.randomness = randomness_;
+    tile.records = records_.data() + begin;
+    tile.layer_number = number;
+  }
 
   [[nodiscard]] scalar* at(place where, index sample) const {
     return workspace_ + where.offset + sample * where.sample;
@@ -151,7 +282,8 @@ class passes {
   static constexpr index pack_tasks(const node_row& row) {
     return row.kind == node_kind::affine
                ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
-               : 0;
+           : row.matrix_count > 0 ? 1
+                                  : 0;
   }
 
   static void gather_plain(const layout& from, const scalar* values, scalar* plain, index count) {
@@ -197,6 +329,20 @@ class passes {
           layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
         }
         if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+      }
+    } else if constexpr (row.kind == node_kind::tiled) {
+      for (index b = begin; b < end; ++b) {
+        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+        if (row.copies_in2) {
+          const slot& in2 = slot_of(row.in2);
+          gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b), in2_size(row));
+        }
+      }
+      tile_view<scalar> tile;
+      view<layer>(row, begin, end, static_cast<std::uint32_t>(Index), false, tile);
+      layer::forward(tile);
+      for (index b = begin; row.copies_out && b < end; ++b) {
+        scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
       }
     }
   }
@@ -246,15 +392,37 @@ class passes {
           scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
         }
       }
+    } else if constexpr (row.kind == node_kind::tiled) {
+      for (index b = begin; row.copies_out && b < end; ++b) {
+        gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+      }
+      tile_view<scalar> tile;
+      view<layer>(row, begin, end, static_cast<std::uint32_t>(Index), true, tile);
+      layer::backward(tile);
+      for (index b = begin; b < end; ++b) {
+        if (row.input_gradient && !row.direct_dx && detail::reads_images<layer>) {
+          transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout,
+                   at(in.gradient, b), row.accumulate);
+        } else if (row.input_gradient && !row.direct_dx) {
+          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
+        }
+        if (row.input2_gradient && !row.direct_dx2) {
+          const slot& in2 = slot_of(row.in2);
+          scatter_plain(in2.gradient_layout, at(row.plain_dx2, b), at(in2.gradient, b), in2_size(row), row.accumulate2);
+        }
+      }
     }
   }
 
   [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
+  [[nodiscard]] static constexpr index in2_size(const node_row& row) {
+    return static_cast<index>(row.in2_shape.size());
+  }
   [[nodiscard]] static constexpr index out_size(const node_row& row) {
     return static_cast<index>(row.out_shape.size());
   }
   [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
-    return {parameters_ + row.parameters, static_cast<std::size_t>(row.parameter_count)};
+    return {parameters_ + row.parameters, static_cast<std::size_t>(row.weight_count)};
   }
   [[nodiscard]] std::span<const scalar> input_of(const node_row& row, index b) const {
     return {at(row.plain_x, b), row.in_shape.size()};
@@ -369,6 +537,9 @@ class passes {
   const scalar* parameters_;
   const scalar* panels_;
   scalar* workspace_;
+  layer_randomness randomness_;
+  std::array<std::uint32_t, 16> records_{};
+  std::array<std::array<std::uint32_t, 16>, varies ? size + 1 : 1> lengths_{};
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -31,12 +31,15 @@ struct program {
 
  private:
   static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr shape second_shape_of(std::size_t node) {
+    return structure::shapes[structure::inputs2[node]];
+  }
   static constexpr std::size_t most_factors() {
     std::size_t most = 2;
     detail::for_each_index<size>([&](auto i) {
       using layer = layer_at<i>;
       if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        most = std::max(most, layer::factors(shape_of(i)).size());
+        most = std::max(most, detail::factors_of<layer>(shape_of(i), second_shape_of(i)).size());
       }
     });
     return most;
@@ -65,7 +68,9 @@ struct program {
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
+    index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
     index workspace = 0;  ///< elements of one worker's slots
+    place scratch;        ///< what a tiled layer has for the time of one call
     place plain_output, plain_output_gradient;
   };
 
@@ -82,6 +87,8 @@ struct program {
       return node_kind::elementwise;
     } else if constexpr (detail::has_windows<Layer>) {
       return node_kind::pooling;
+    } else if constexpr (detail::is_tiled<Layer>) {
+      return node_kind::tiled;
     } else {
       return node_kind::general;
     }
@@ -96,6 +103,8 @@ struct program {
     std::array<halo, size + 1> value_halo{};
     std::array<halo, size + 1> gradient_halo{};
     std::array<bool, size> derives_from_output{};
+    std::array<bool, size> has_second{};
+    std::array<bool, size> stored_order{};
     arranged[0] = arrange(Network::input_shape);
     for (std::size_t i = 0; i < size; ++i) {
       ++readers[structure::inputs[i]];
@@ -107,9 +116,21 @@ struct program {
       node_row& row = t.nodes[i];
       row.kind = kind_of<layer>();
       if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      if constexpr (detail::has_saved_count<layer>)
-        row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
+      row.saved_count = static_cast<index>(detail::saved_count_of<layer>(shape_of(i), second_shape_of(i)));
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<layer>(shape_of(i), second_shape_of(i)));
       if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+      if constexpr (detail::has_two_inputs<layer>) has_second[i] = true;
+      if constexpr (detail::reads_images<layer>) stored_order[i] = true;
+      if constexpr (requires { layer::samples_together; })
+        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(layer::samples_together));
+      if constexpr (detail::has_matrices<layer>) {
+        for (const matrix& each : layer::matrices(shape_of(i))) {
+          const auto number = static_cast<std::size_t>(row.matrix_count++);
+          row.matrices[number] = each;
+          row.panel_offsets[number] = t.panel_size;
+          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+        }
+      }
     });
 
     for (std::size_t i = 0; i < size; ++i) {
@@ -119,17 +140,19 @@ struct program {
       row.out = i + 1;
       row.in_shape = structure::shapes[row.in];
       row.out_shape = structure::shapes[row.out];
+      row.in2_shape = has_second[i] ? structure::shapes[row.in2] : shape{};
       row.parameters = static_cast<index>(structure::parameter_offsets[i]);
-      row.parameter_count = static_cast<index>(structure::parameter_counts[i]);
-      if (row.kind == node_kind::branch_sum) ++readers[row.in2];
+      row.parameter_count = static_cast<index>(structure::trained_counts[i]);
+      row.weight_count = static_cast<index>(structure::parameter_counts[i]);
+      if (has_second[i]) ++readers[row.in2];
       row.input_gradient = trained[row.in];
-      row.input2_gradient = row.kind == node_kind::branch_sum && trained[row.in2];
+      row.input2_gradient = has_second[i] && trained[row.in2];
       row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
       trained[row.out] = row.backward;
-      t.layer_group[i] = t.layer_groups;
-      if (row.parameter_count > 0) ++t.layer_groups;
-      output_is_read[row.out] =
-          row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
+      t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
+      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
+      output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
+                                row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
 
       arranged[row.out] =
           row.kind == node_kind::reshape || row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum
@@ -161,31 +184,6 @@ struct program {
       }
     }
 
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
-      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
-      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
-      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      if (row.kind == node_kind::affine) {
-        row.forward_panel = t.panel_size;
-        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
-        row.backward_panel = t.panel_size;
-        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
-      } else if (row.kind == node_kind::general) {
-        row.copies_in = !is_plain(t, row.in);
-        row.copies_out = !is_plain(t, row.out);
-        t.sample_size += general_size(row);
-      }
-    }
-    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
-    list_leaves(t);
-    t.tile = tile_for(t.sample_size + t.kept_size);
-    assign_places(t, trained);
-    resolve_leaves(t);
-
     std::array<bool, size + 1> written{};
     written[t.storage[size]] = true;
     for (std::size_t i = size; i-- > 0;) {
@@ -200,6 +198,40 @@ struct program {
         written[t.storage[row.in2]] = true;
       }
     }
+
+    index scratch = 0;
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] != s) continue;
+      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
+      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine) {
+        row.forward_panel = t.panel_size;
+        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        row.backward_panel = t.panel_size;
+        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+      } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        row.copies_in = !stored_order[i] && !is_plain(t, row.in);
+        row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
+        row.copies_out = !stored_order[i] && !is_plain(t, row.out);
+        if (row.kind == node_kind::tiled) {
+          row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;
+          row.direct_dx2 = row.input2_gradient && !row.copies_in2 && !row.accumulate2;
+          scratch = std::max(scratch, round_up(row.scratch_count));
+        }
+        t.sample_size += general_size(row);
+      }
+    }
+    t.sample_size += scratch;
+    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    list_leaves(t);
+    t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
+    t.scratch.sample = scratch;
+    assign_places(t, trained);
+    resolve_leaves(t);
     return t;
   }
 
@@ -211,8 +243,15 @@ struct program {
   /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
   static constexpr index general_size(const node_row& row) {
     const index in = round_up(static_cast<index>(row.in_shape.size()));
+    const index in2 = round_up(static_cast<index>(row.in2_shape.size()));
     const index out = round_up(static_cast<index>(row.out_shape.size()));
-    return in + (row.copies_in ? in : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+    return (copies_dx(row) ? in : 0) + (row.copies_in ? in : 0) + (copies_dx2(row) ? in2 : 0) +
+           (row.copies_in2 ? in2 : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+  }
+  static constexpr bool copies_dx(const node_row& row) {
+    return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
+  }
+  static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2;
   }
   /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
   static constexpr index tile_for(index sample_elements) {
@@ -234,17 +273,24 @@ struct program {
       if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
     }
     for (node_row& row : t.nodes) {
-      if (row.kind != node_kind::general) continue;
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
       const slot& in = t.slots[t.storage[row.in]];
       const slot& out = t.slots[t.storage[row.out]];
       const index in_size = round_up(static_cast<index>(row.in_shape.size()));
       const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = reserve(in_size);
+      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
       row.plain_x = row.copies_in ? reserve(in_size) : in.value;
+      if (row.in2_shape.size() > 0) {
+        const slot& in2 = t.slots[t.storage[row.in2]];
+        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
+        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
+        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
+      }
       row.plain_y = row.copies_out ? reserve(out_size) : out.value;
       row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
       row.saved = reserve(round_up(row.saved_count));
     }
+    t.scratch = reserve(t.scratch.sample);
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = reserve(output);
     t.plain_output_gradient = reserve(output);
@@ -258,6 +304,7 @@ struct program {
       using layer = layer_at<i>;
       const node_row& row = t.nodes[i];
       index parameter = row.parameters;
+      if (row.parameter_count == 0) return;
       if constexpr (detail::has_affine<layer>) {
         const affine_map& map = row.map;
         const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
@@ -286,7 +333,7 @@ struct program {
           add_leaf(t, bias);
         }
       } else if constexpr (detail::has_factors<layer>) {
-        for (const factor& each : layer::factors(shape_of(i))) {
+        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
           if (each.outer) {
             outer_leaf leaf;
             leaf.node = i;
@@ -314,17 +361,44 @@ struct program {
     });
   }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.native = t.native_size;
-    leaf.method = leaf.delta_stride == 1 ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
-    if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+    leaf.use = use_of(leaf.node);
+    const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
+    leaf.method = automatic ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
     t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
-    t.native_size += round_up(leaf.size());
+    if (leaf.use.first) {
+      if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.size());
+    } else {
+      leaf.native = native_of_first_use(t.outer, t.outer_count, leaf);
+    }
     t.outer[t.outer_count++] = leaf;
   }
   static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.native = t.native_size;
-    t.native_size += round_up(leaf.count);
+    leaf.use = use_of(leaf.node);
+    if (leaf.use.first) {
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.count);
+    } else {
+      leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
+    }
     t.elementwise[t.elementwise_count++] = leaf;
+  }
+  static constexpr tied_use use_of(std::size_t node) {
+    tied_use use{structure::owners[node] == node, true};
+    for (std::size_t later = node + 1; later < size; ++later) {
+      if (structure::owners[later] == structure::owners[node]) use.last = false;
+    }
+    return use;
+  }
+  template <class Leaves>
+  static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
+    for (std::size_t k = 0; k < count; ++k) {
+      if (leaves[k].node == structure::owners[leaf.node] && leaves[k].parameters == leaf.parameters) {
+        return leaves[k].native;
+      }
+    }
+    return 0;  // not reached: the first use is listed before
   }
 
   static constexpr place place_of(const node_row& row, operand from) {
@@ -332,6 +406,8 @@ struct program {
     switch (from.from) {
       case source::activation:
         return row.plain_x.at(offset);
+      case source::second_activation:
+        return row.plain_x2.at(offset);
       case source::output:
         return row.plain_y.at(offset);
       case source::saved:
@@ -378,7 +454,8 @@ struct program {
       if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
         while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
         while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
-        for (const factor& each : layer::factors(shape_of(i))) {
+        if (t.nodes[i].parameter_count == 0) return;
+        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
           const auto delta_step = static_cast<index>(each.delta.position_stride);
           const auto other_step = static_cast<index>(each.other.position_stride);
           if (each.outer) {

@@ -13,6 +13,7 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/leaves.hpp>
+#include <pergrad/host/tile_view.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -60,7 +61,9 @@ enum class strategy_kind {
 template <class Scalar>
 struct sample_source {
   const void* context = nullptr;
-  const Scalar* (*input)(const void*, std::size_t sample) = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;  ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
 };
 
@@ -82,6 +85,7 @@ struct run_request {
   std::uint64_t method_layers =
       ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
   strategy_kind strategy = strategy_kind::book_keeping;
+  layer_randomness randomness;
   std::size_t first = 0;  ///< samples of the batch to evaluate
   std::size_t count = 0;
 };

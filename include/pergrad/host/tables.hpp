@@ -2,6 +2,7 @@
 // pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include <pergrad/gradients/factors.hpp>
@@ -27,7 +28,9 @@ struct slot {
   place gradient;
 };
 
-enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+
+inline constexpr std::size_t most_matrices = 4;
 
 struct node_row {
   node_kind kind = node_kind::general;
@@ -35,6 +38,7 @@ struct node_row {
   std::size_t in2 = 0;
   std::size_t out = 0;
   shape in_shape;  ///< logical shapes
+  shape in2_shape;
   shape out_shape;
   bool in_place = false;  ///< the output overwrites the input
   bool backward = false;  ///< anything before or in this node has parameters
@@ -43,15 +47,32 @@ struct node_row {
   bool accumulate = false;  ///< a later consumer of the input has written its gradient already
   bool accumulate2 = false;
   index parameters = 0;
-  index parameter_count = 0;
+  index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
+  index weight_count = 0;     ///< of all
   affine_map map;           ///< affine: in the stored image's terms
   index forward_panel = 0;  ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;                            ///< affine: one position that sees every input once
-  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
+  place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
+  index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
+  index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
+  std::array<matrix, most_matrices> matrices{};
+  std::array<index, most_matrices> panel_offsets{};
+  bool copies_in2 = false;
+  bool direct_dx = false;   ///< tiled: dx is written where it belongs, without a copy
+  bool direct_dx2 = false;
   bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
+};
+
+/// The place of a leaf among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
 };
 
 /// One axis of what a position sees of x, and its step in the parameter block.
@@ -84,6 +105,7 @@ struct outer_leaf {
   index parameters = 0;        ///< first parameter
   index native = 0;            ///< first element in the native order
   norm_method method = norm_method::instantiate;
+  tied_use use;
 
   [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
   [[nodiscard]] constexpr index view_width() const noexcept { return view[0].extent * view[1].extent * view[2].extent; }
@@ -106,6 +128,7 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
+  tied_use use;
 };
 
 }  // namespace pergrad::inline v0_1::on_host

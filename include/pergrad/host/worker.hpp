@@ -55,7 +55,7 @@ struct worker {
     return every;
   }
   [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
-    if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
+    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
     const bool chosen =
         request.method != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
     const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
@@ -67,8 +67,8 @@ struct worker {
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace};
-    pass.load(source.context, source.input, first, samples);
+    passes<Network> pass{network, tape_access::panels(tape), workspace, request.randomness};
+    pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
       for (index b = 0; b < samples; ++b) {
@@ -147,10 +147,14 @@ struct worker {
             to.squared += kernel.direct(b);
             to += kernel.rounding(b);
             break;
-          default:
-            to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));
-            if (request.direction != nullptr) project(b, leaf.native, leaf.size());
+          default: {
+            scalar* gradient = kept_gradient(b, leaf.native);
+            const double squared =
+                leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
+            if (leaf.use.first) to.squared += squared;
+            if (leaf.use.first && request.direction != nullptr) project(b, leaf.native, leaf.size());
             break;
+          }
         }
       }
     }
@@ -158,7 +162,9 @@ struct worker {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        part(b, node).squared += instantiate(leaf, workspace, b, kept_gradient(b, leaf.native));
+        const double squared = instantiate(leaf, workspace, b, kept_gradient(b, leaf.native), !leaf.use.last);
+        if (!leaf.use.first) continue;
+        part(b, node).squared += squared;
         if (request.direction != nullptr) project(b, leaf.native, leaf.count);
       }
     }
@@ -250,6 +256,7 @@ struct worker {
       };
       for (std::size_t k = 0; k < table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
+        if (!leaf.use.first) continue;
         const scalar weight = weight_of(leaf.node);
         for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
           row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
@@ -257,6 +264,7 @@ struct worker {
       }
       for (std::size_t k = 0; k < table.elementwise_count; ++k) {
         const elementwise_leaf& leaf = table.elementwise[k];
+        if (!leaf.use.first) continue;
         const scalar weight = weight_of(leaf.node);
         for (index i = 0; i < leaf.count; ++i) {
           row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
@@ -304,6 +312,7 @@ struct worker {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       const weight_table leaf_weights = weights_of(leaf.node);
+      if (!leaf.use.first) continue;
       if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
         add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
@@ -317,6 +326,7 @@ struct worker {
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
+      if (!leaf.use.first) continue;
       const weight_table leaf_weights = weights_of(leaf.node);
       add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
     }
@@ -365,7 +375,9 @@ struct worker {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
       const leaf_kernel<scalar> kernel{leaf, workspace};
-      if (leaf.delta_stride == 1) {
+      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
+        if (leaf.use.first) add_kept(leaf.native, leaf.size(), samples, weights, false, sum);
+      } else if (leaf.delta_stride == 1) {
         kernel.add_weighted_sum(samples, weights.data(), sum + leaf.native, scaled);
       } else {
         add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b, scratch); });
@@ -374,6 +386,10 @@ struct worker {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.use.shared()) {
+        if (leaf.use.first) add_kept(leaf.native, leaf.count, samples, weights, false, sum);
+        continue;
+      }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
     }
   }

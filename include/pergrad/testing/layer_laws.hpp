@@ -116,6 +116,7 @@ class examination {
     samples few = data_;
     few.inputs.resize(count * samples::input_size);
     few.targets.resize(count * samples::target_count);
+    if (!few.lengths.empty()) few.lengths.resize(count);
     const std::size_t checked = std::min(width, options_.differences);
     for (std::size_t k = 0; k < checked; ++k) {
       const std::size_t parameter = k * width / checked;

@@ -26,16 +26,20 @@ struct sample_set {
   static constexpr std::size_t input_size = Network::input_shape.size();
   static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
 
-  std::vector<scalar> inputs;
+  using input_value = typename Network::input_value;
+
+  std::vector<input_value> inputs;
   std::vector<target> targets;
+  std::vector<std::uint32_t> lengths;  ///< of samples that have lengths of their own, else none
 
   [[nodiscard]] std::size_t size() const noexcept { return inputs.size() / input_size; }
-  [[nodiscard]] std::span<scalar> input(std::size_t sample) noexcept {
-    return std::span<scalar>{inputs}.subspan(sample * input_size, input_size);
+  [[nodiscard]] std::span<input_value> input(std::size_t sample) noexcept {
+    return std::span<input_value>{inputs}.subspan(sample * input_size, input_size);
   }
   /// A batch of all samples. This object must outlive it.
   [[nodiscard]] batch<Network, Loss> view() const {
-    return {std::span<const scalar>{inputs}, std::span<const target>{targets}};
+    return {std::span<const input_value>{inputs}, std::span<const target>{targets},
+            std::span<const std::uint32_t>{lengths}};
   }
   /// The samples that `order` lists, in that order.
   [[nodiscard]] sample_set pick(std::span<const std::size_t> order) const {
@@ -46,6 +50,7 @@ struct sample_set {
       result.inputs.insert(result.inputs.end(), input_first, input_first + static_cast<std::ptrdiff_t>(input_size));
       result.targets.insert(result.targets.end(), target_first,
                             target_first + static_cast<std::ptrdiff_t>(target_count));
+      if (!lengths.empty()) result.lengths.push_back(lengths[sample]);
     }
     return result;
   }
@@ -60,7 +65,17 @@ template <class Network, class Loss>
   set result;
   result.inputs.resize(count * set::input_size);
   for (std::size_t i = 0; i < result.inputs.size(); ++i) {
-    result.inputs[i] = static_cast<typename set::scalar>(2 * pergrad::detail::public_uniform(seed, i) - 1);
+    const double uniform = pergrad::detail::public_uniform(seed, i);
+    if constexpr (Network::input_shape.ids != 0) {
+      result.inputs[i] = static_cast<std::int32_t>(uniform * static_cast<double>(Network::input_shape.ids));
+    } else {
+      result.inputs[i] = static_cast<typename set::scalar>(2 * uniform - 1);
+    }
+  }
+  for (std::size_t sample = 0; Network::input_shape.varying_axis != 0 && sample < count; ++sample) {
+    const double uniform = pergrad::detail::public_uniform(seed + 101, sample);
+    result.lengths.push_back(
+        static_cast<std::uint32_t>(uniform * static_cast<double>(Network::input_shape.e0)) + 1);
   }
   result.targets.resize(count * set::target_count);
   for (std::size_t i = 0; i < result.targets.size(); ++i) {

@@ -23,7 +23,7 @@ struct classifier_result {
 /// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
 template <class Network>
 [[nodiscard]] classifier_result evaluate_classifier(const host& executor, const Network& network,
-                                                    const dataset<typename Network::scalar, std::int32_t>& records) {
+                                                    const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
   constexpr std::size_t classes = Network::output_shape.size();
   constexpr std::size_t chunk = 1024;

@@ -73,6 +73,7 @@ template <class Network, class Loss, random_generator Generator = os_keyed_gener
 class dp_sgd {
  public:
   using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
@@ -110,13 +111,14 @@ class dp_sgd {
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss (all are looked at, drawn or not: which
   /// ones are drawn is private); nothing is changed then.
-  void step(const dataset<scalar, target>& records) {
+  void step(const dataset<input_value, target>& records) {
     require_fit(records);
     accountant_.spend(event_);
     metrics_ = {};
     total_.clear(sensitivity());
     records_.clear();
     const std::uint64_t sampling_step = generator_.next_step();
+    randomness_ = {&generator_.key(), sampling_step};
     options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
       records_.push_back(static_cast<std::uint32_t>(record));
       if (records_.size() == options_.max_batch.count) add_chunk(records);
@@ -154,15 +156,11 @@ class dp_sgd {
     if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
     return options;
   }
-  static void require_fit(const dataset<scalar, target>& records) {
-    constexpr std::size_t width = Network::input_shape.size();
+  static void require_fit(const dataset<input_value, target>& records) {
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
     if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
-    if (records.input_shape().size() != width) {
-      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " +
-             std::to_string(width));
-    }
+    detail::require_fit<Network>(records, "dp_sgd");
     if (records.targets().size() != records.size() * target_count) {
       refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
              " records, the loss takes " + std::to_string(target_count) + " a record");
@@ -192,16 +190,17 @@ class dp_sgd {
   }
   [[nodiscard]] double sensitivity() {
     const std::vector<std::uint32_t> nobody;
-    const dataset<scalar, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const dataset<input_value, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
                         [](const auto& sum) { return sum.sensitivity(); });
   }
 
-  void add_chunk(const dataset<scalar, target>& records) {
+  void add_chunk(const dataset<input_value, target>& records) {
     if (records_.empty()) return;
     const batch<Network, Loss> chunk{records, records_};
-    with_clipped(per_sample_gradients(*network_, loss_, chunk, tape_), [&](const auto& sum) {
+    const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
+    with_clipped(gradients_of_chunk, [&](const auto& sum) {
       if (!options_.private_metrics) {
         evaluate_into(*executor_, accumulate(total_, sum));
         return;
@@ -240,6 +239,7 @@ class dp_sgd {
   any_optimizer optimizer_;
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
+  layer_randomness randomness_;
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
   std::vector<double> norms_;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pergrad::inline v0_1 {
+
+/// Sequences of ids, one after the other. Sequence i is the ids before `ends[i]` that do not belong to an earlier one.
+/// Invariant: `ends` never decreases and its last value, if there is one, is `ids.size()`.
+struct id_sequences {
+  std::vector<std::int32_t> ids;
+  std::vector<std::size_t> ends;
+
+  [[nodiscard]] std::size_t size() const noexcept { return ends.size(); }
+  /// Precondition: `index` < size().
+  [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
+    const std::size_t begin = index == 0 ? 0 : ends[index - 1];
+    return std::span<const std::int32_t>{ids}.subspan(begin, ends[index] - begin);
+  }
+};
+
+/// Sequences with one label each. Invariant: `sequences.size()` is `labels.size()`.
+struct labelled_sequences {
+  id_sequences sequences;
+  std::vector<std::int32_t> labels;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// Sequences padded or cut to one length, as a network over `token_ids` takes them.
+/// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
+struct labelled_ids {
+  std::vector<std::int32_t> ids;       ///< [sequences][positions]
+  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`
+  std::vector<std::int32_t> labels;
+  std::size_t positions = 0;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// An end of a sequence.
+enum class sequence_end { front, back };
+
+/// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
+/// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
+/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it.
+/// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
+/// number.
+[[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
+                                                sequence_end fill = sequence_end::front,
+                                                sequence_end cut = sequence_end::front, std::int32_t padding = 0) {
+  if (positions == 0 || positions > std::numeric_limits<std::uint32_t>::max()) {
+    throw std::invalid_argument("pergrad: pad_sequences: cannot pad to " + std::to_string(positions) + " positions");
+  }
+  if (set.sequences.size() != set.labels.size()) {
+    throw std::invalid_argument("pergrad: pad_sequences: got " + std::to_string(set.sequences.size()) +
+                                " sequences and " + std::to_string(set.labels.size()) + " labels");
+  }
+  if (set.size() > std::numeric_limits<std::size_t>::max() / sizeof(std::int32_t) / positions) {
+    throw std::invalid_argument("pergrad: pad_sequences: " + std::to_string(set.size()) + " sequences of " +
+                                std::to_string(positions) + " positions do not fit the address space");
+  }
+  labelled_ids padded{.ids = std::vector<std::int32_t>(set.size() * positions, padding),
+                      .lengths = {},
+                      .labels = set.labels,
+                      .positions = positions};
+  padded.lengths.reserve(set.size());
+  for (std::size_t index = 0; index < set.size(); ++index) {
+    const auto whole = set.sequences[index];
+    const std::size_t length = std::min(whole.size(), positions);
+    const auto kept = cut == sequence_end::front ? whole.last(length) : whole.first(length);
+    const std::size_t before = fill == sequence_end::front ? positions - length : 0;
+    std::copy(kept.begin(), kept.end(), padded.ids.begin() + static_cast<std::ptrdiff_t>(index * positions + before));
+    padded.lengths.push_back(static_cast<std::uint32_t>(length));
+  }
+  return padded;
+}
+
+}  // namespace pergrad::inline v0_1

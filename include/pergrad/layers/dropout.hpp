@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/dropout.hpp - inverted dropout: y = x m / (1 - p) with m = 0 at probability p, in training only
+//
+// The mask is a function of (run's key, step, record, layer, element): it does not depend on tiles, chunks, threads or
+// executors, and a record keeps its mask within a step, so clipping sees the gradient of one fixed function
+// (Srivastava et al. 2014, JMLR 15).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ratio>
+
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
+/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
+template <class Probability>
+struct dropout {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    return Probability::num < 0 || Probability::num >= Probability::den ? detail::mistake::option_not_offered
+                                                                        : detail::mistake::none;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const std::size_t count = tile.in.size();
+    // 2^32 p: an element is kept if its 32 bits are not below.
+    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
+                                                          static_cast<long double>(Probability::den));
+    constexpr auto kept = static_cast<scalar>(static_cast<long double>(Probability::den) /
+                                              static_cast<long double>(Probability::den - Probability::num));
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const scalar* x = tile.x(b);
+      scalar* y = tile.y(b);
+      scalar* mask = tile.saved(b);
+      if (!tile.is_random()) {
+        for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
+      }
+      constexpr std::size_t together = 256;
+      std::uint32_t bits[together];
+      for (std::size_t first = 0; tile.is_random() && first < count; first += together) {
+        const std::size_t here = count - first < together ? count - first : together;
+        tile.random_bits(b, first, {bits, here});
+        for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? scalar{0} : kept;
+      }
+      for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const std::size_t count = tile.in.size();
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const auto* dy = tile.dy(b);
+      const auto* mask = tile.saved(b);
+      auto* dx = tile.dx(b);
+      for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
