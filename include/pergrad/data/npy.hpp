@@ -106,7 +106,7 @@ class header_parser {
     if (end == std::string_view::npos || text_[end] != '\'') {
       fail("expected a simple string in the header");
     }
-    const std::string found(text_.substr(place_, end - place_));
+    std::string found(text_.substr(place_, end - place_));
     place_ = end + 1;
     return found;
   }

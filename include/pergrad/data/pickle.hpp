@@ -69,8 +69,6 @@ class list_reader {
   static constexpr std::size_t longest_text = 256;
 
   [[noreturn]] void fail(const std::string& what) const { idx::throw_error(name_, offset_ + place_, what); }
-
-  // Reading ---------------------------------------------------------------------------------------------------------
   [[nodiscard]] std::span<const std::uint8_t> take(std::uint64_t count) {
     if (bytes_.size() - place_ < count) {
       fail("the pickle ends early, expected " + std::to_string(count) + " more bytes");
@@ -116,7 +114,6 @@ class list_reader {
     return found;
   }
 
-  // The stack -------------------------------------------------------------------------------------------------------
   void push(kind what, std::int64_t number = 0) { push(value{what, number}); }
   void push(value pushed) {
     if (stack_.size() >= deepest) {
@@ -201,15 +198,15 @@ class list_reader {
       case 'N': push(kind::none); break;                                      // NONE
       case 0x88: push(kind::boolean, 1); break;                               // NEWTRUE
       case 0x89: push(kind::boolean, 0); break;                               // NEWFALSE
-      case 'K': push(kind::number, unsigned_small(1)); break;          // BININT1
-      case 'M': push(kind::number, unsigned_small(2)); break;          // BININT2
+      case 'K': push(kind::number, unsigned_small(1)); break;                 // BININT1
+      case 'M': push(kind::number, unsigned_small(2)); break;                 // BININT2
       case 'J': push(kind::number, signed_number(4)); break;                  // BININT
       case 0x8a: push(kind::number, signed_number(byte())); break;            // LONG1
-      case 'X': push_text(text(unsigned_number(4))); break;                   // BINUNICODE
-      case 'T': push_text(text(unsigned_number(4))); break;                   // BINSTRING
+      case 'X':                                                               // BINUNICODE
+      case 'T':                                                               // BINSTRING
       case 'B': push_text(text(unsigned_number(4))); break;                   // BINBYTES
-      case 0x8c: push_text(text(byte())); break;                              // SHORT_BINUNICODE
-      case 'U': push_text(text(byte())); break;                               // SHORT_BINSTRING
+      case 0x8c:                                                              // SHORT_BINUNICODE
+      case 'U':                                                               // SHORT_BINSTRING
       case 'C': push_text(text(byte())); break;                               // SHORT_BINBYTES
       case ']': push_group(kind::list, {}); break;                            // EMPTY_LIST
       case 'a': append(pop_count(1)); break;                                  // APPEND
@@ -356,7 +353,6 @@ class list_reader {
     built_ = true;
   }
 
-  // The result ------------------------------------------------------------------------------------------------------
   [[nodiscard]] id_sequences ids_of(const std::vector<value>& elements) {
     id_sequences made;
     if (elements.size() != count_) {

@@ -39,7 +39,7 @@ struct labelled_sequences {
 /// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
 struct labelled_ids {
   std::vector<std::int32_t> ids;       ///< [sequences][positions]
-  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`
+  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`; may be 0
   std::vector<std::int32_t> labels;
   std::size_t positions = 0;
 
@@ -51,7 +51,8 @@ enum class sequence_end { front, back };
 
 /// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
 /// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
-/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it.
+/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it; a data set refuses
+/// the length 0 of an empty sequence.
 /// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
 /// number.
 [[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
