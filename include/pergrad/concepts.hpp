@@ -107,6 +107,8 @@ concept has_scratch_count = requires(shape in) {
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
+} || requires(shape in) {
+  Layer::matrices(in, in).size();
 };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
@@ -178,6 +180,15 @@ template <class Layer>
     return Layer::scratch_count(in);
   } else {
     return 0;
+  }
+}
+/// A layer's matrices; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto matrices_of(shape in, shape second) {
+  if constexpr (requires { Layer::matrices(in, second); }) {
+    return Layer::matrices(in, second);
+  } else {
+    return Layer::matrices(in);
   }
 }
 /// A layer's factors; those of a layer with two inputs may depend on both.

@@ -124,11 +124,14 @@ struct ones : constant {
 
 namespace detail {
 
-/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
+/// with two inputs takes the second's shape behind the first's.
 template <class Layer, class Initialiser, class Scalar>
 void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
-                           std::span<Scalar> parameters) {
-  if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+                           std::span<Scalar> parameters, [[maybe_unused]] shape second = {}) {
+  if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
+    Layer::initialise(in, second, initialiser, first, parameters);
+  } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
     Layer::initialise(in, initialiser, first, parameters);
   } else if constexpr (has_affine<Layer>) {
     constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };

@@ -53,7 +53,7 @@ class static_network {
       constexpr shape in = structure::shapes[structure::inputs[i]];
       if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
         detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
-                                                  layer_parameters(i));
+                                                  layer_parameters(i), structure::shapes[structure::inputs2[i]]);
       }
     });
   }
@@ -68,6 +68,10 @@ class static_network {
   [[nodiscard]] std::span<const Scalar> frozen_parameters() const noexcept {
     return parameters_.span().subspan(parameter_count);
   }
+
+  /// Both, one after the other: what a checkpoint holds.
+  [[nodiscard]] std::span<Scalar> all_parameters() noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<const Scalar> all_parameters() const noexcept { return parameters_.span(); }
 
   /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
   /// index < structure::size.

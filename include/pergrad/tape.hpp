@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
+#include <pergrad/host/sparse.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -58,6 +60,17 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
+/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few megabytes,
+/// within limits. A multiple of the tile; depends on the network alone.
+template <class Network>
+inline constexpr index chunk_samples = [] {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index bytes = std::max<index>(
+      1, table.sparse_integers * 4 + table.sparse_scalars * static_cast<index>(sizeof(typename Network::scalar)));
+  const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
+  return std::max<index>(1, samples / table.tile) * table.tile;
+}();
+
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
 inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.native_size* static_cast<index>(
@@ -90,6 +103,14 @@ class tape {
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
     lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
               "a tape's sums", detail::uninitialised};
+    if constexpr (program::table.sparse_count > 0) {
+      const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
+      finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
+      integers_ = {total(program::table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
+      scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
+      weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count* sums.count), "a tape's weights"};
+      additions_ = {total(program::table.sparse_size, sums.count), "a tape's sums over tables", detail::uninitialised};
+    }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
 
@@ -101,7 +122,8 @@ class tape {
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
-                             direction_.size()) +
+                             direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
            sizeof(on_host::norm_part) * parts_.size();
   }
 
@@ -115,6 +137,8 @@ class tape {
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;
   static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index finder_stride =
+      on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr on_host::index parts_stride =
       on_host::round_up(table.tile * static_cast<on_host::index>(std::max<std::size_t>(1, table.layer_groups)));
 
@@ -128,6 +152,12 @@ class tape {
   detail::aligned_buffer<scalar> panels_;
   detail::aligned_buffer<scalar> lanes_;
   detail::aligned_buffer<scalar> direction_;
+  // Of networks with tables of which a sample uses few rows:
+  detail::aligned_buffer<std::int32_t> finders_;
+  detail::aligned_buffer<std::int32_t> integers_;
+  detail::aligned_buffer<scalar> scalars_;
+  detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
+  detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
 };
 
 namespace on_host {
@@ -142,6 +172,11 @@ struct tape_access {
   [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
   [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
   [[nodiscard]] static auto* direction(auto& tape) noexcept { return tape.direction_.data(); }
+  [[nodiscard]] static auto* finder(auto& tape) noexcept { return tape.finders_.data(); }
+  [[nodiscard]] static auto* integers(auto& tape) noexcept { return tape.integers_.data(); }
+  [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
+  [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
+  [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
   // clang-format on
 };
 

@@ -29,6 +29,12 @@ void keeps_the_laws_in_double() {
   expect_no_violation(pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, Input>>());
 }
 
+/// A whole network, for what does not fit between two linear layers.
+template <class Network>
+void network_keeps_the_laws() {
+  expect_no_violation(pergrad::testing::check_network<Network>());
+}
+
 /// y = x + b, one b an element: its gradient is the input gradient of the layer behind it.
 struct element_bias {
   [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }

@@ -170,6 +170,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
     constexpr std::array<std::size_t, size + 1> groups{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
     constexpr std::array<const char*, size + 1> ties{tie_of<typename Nodes::tie_type>..., nullptr};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
@@ -204,21 +205,33 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.first_mistake = i;
         return result;
       }
-      if (!is_frozen[i]) {
-        result.trained_counts[i] = result.parameter_counts[i];
-        result.parameter_offsets[i] =
-            result.owners[i] == i ? result.trained : result.parameter_offsets[result.owners[i]];
-        if (result.owners[i] == i) result.trained += result.parameter_counts[i];
+      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
+    }
+    result.trained = place_parameters(result, is_frozen, later, false, 0);
+    result.parameter_offsets[size] = result.trained;
+    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
+    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
+    return result;
+  }
+  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
+  /// the end.
+  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
+                                                const std::array<std::size_t, size + 1>& later, bool frozen,
+                                                std::size_t end) {
+    std::size_t most = 0;
+    for (const std::size_t each : later) most = each > most ? each : most;
+    for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t back = 0; back <= most && back <= i; ++back) {
+        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
+        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
+            is_frozen[candidate] != frozen) {
+          continue;
+        }
+        result.parameter_offsets[candidate] = end;
+        end += result.parameter_counts[candidate];
       }
     }
-    result.parameter_offsets[size] = result.trained;
-    for (std::size_t i = 0; i < size; ++i) {
-      if (!is_frozen[i]) continue;
-      result.parameter_offsets[i] =
-          result.owners[i] == i ? result.trained + result.frozen : result.parameter_offsets[result.owners[i]];
-      if (result.owners[i] == i) result.frozen += result.parameter_counts[i];
-    }
-    return result;
+    return end;
   }
   static constexpr findings found = find();
 

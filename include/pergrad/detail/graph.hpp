@@ -28,9 +28,10 @@ inline constexpr const char* tie_of = &tie_mark<Tie>;
 template <>
 inline constexpr const char* tie_of<untied> = nullptr;
 
-/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it.
+/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
+/// parameters stand behind those of the node that comes `Later` nodes after it.
 template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
-          class Tie = untied>
+          class Tie = untied, std::size_t Later = 0>
 struct node {
   using layer_type = Layer;
   using tie_type = Tie;
@@ -38,6 +39,7 @@ struct node {
   static constexpr std::size_t back2 = Back2;
   static constexpr bool is_frozen = Frozen;
   static constexpr std::size_t group = Group;
+  static constexpr std::size_t later = Later;
 };
 
 template <class... Nodes>
@@ -81,7 +83,7 @@ template <class... Nodes, std::size_t Distance, std::size_t... Index>
 struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
                               Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type>...>;
+                              typename Nodes::tie_type, Nodes::later>...>;
 };
 
 /// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
@@ -153,7 +155,7 @@ struct freeze;
 template <class... Nodes>
 struct freeze<node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
-                              typename Nodes::tie_type>...>;
+                              typename Nodes::tie_type, Nodes::later>...>;
 };
 template <class... Layers>
 struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
@@ -163,7 +165,7 @@ struct put_into_group;
 template <std::size_t Group, class... Nodes>
 struct put_into_group<Group, node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
-                              typename Nodes::tie_type>...>;
+                              typename Nodes::tie_type, Nodes::later>...>;
 };
 template <std::size_t Group, class... Layers>
 struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {};
@@ -173,10 +175,24 @@ struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie<Key, Index>>...>;
+                              tie<Key, Index>, Nodes::later>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
+
+/// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
+/// PyTorch numbers their parameters in another order than they compute in.
+template <std::size_t Nodes, class... Layers>
+struct parameters_later {};
+template <std::size_t Count, class List>
+struct postpone;
+template <std::size_t Count, class... Nodes>
+struct postpone<Count, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Count>...>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
 
 template <std::size_t Index, class Type>
 struct table_entry {};

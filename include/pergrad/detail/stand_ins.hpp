@@ -102,6 +102,8 @@ struct stand_in : explained {
 
   [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
   [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> frozen_parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> all_parameters() noexcept { return {}; }
   [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
   [[nodiscard]] static stand_in last_update() noexcept { return {}; }
 };
@@ -113,7 +115,9 @@ struct wrong_network : stand_in<Scalar> {
   using tape = pergrad::tape<wrong_network>;
   template <class Other>
   using rebind = wrong_network<Explanation, Other>;
+  using input_value = Scalar;
   static constexpr unknown_count parameter_count{};
+  static constexpr unknown_count frozen_parameter_count{};
   static constexpr unknown_shape input_shape{};
   static constexpr unknown_shape output_shape{};
 };

@@ -69,6 +69,31 @@ struct layer_clip {
   }
 };
 
+/// w_k = min(1, C_k / ‖g_k‖) for every clipping group k of layers; the whole sample is left out if it is not finite.
+template <std::size_t Groups>
+struct group_clip {
+  static constexpr bool per_layer = true;
+  std::array<double, Groups> bounds;
+  /// sqrt(sum C_k²), rounded up.
+  [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    constexpr const auto& table = on_host::program<Network>::table;
+    std::array<on_host::norm_part, Groups> norms{};
+    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
+      norms[table.clipping_group[layer]] += facts.layers[layer];
+    }
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
+      const std::size_t group = table.clipping_group[layer];
+      weights[layer] =
+          finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group]) : Scalar{0};
+    }
+  }
+};
+
+template <class Network>
+inline constexpr std::size_t clipping_groups = on_host::program<Network>::table.clipping_groups;
 template <class Network>
 inline constexpr std::size_t layer_groups = on_host::program<Network>::table.layer_groups;
 
@@ -134,6 +159,21 @@ template <class Network, class Loss>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  return clipped_gradients{gradients, rule};
+}
+
+/// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
+/// `bounds` has one C_k a group. Sensitivity sqrt(sum C_k²). Throws std::invalid_argument for another number of bounds.
+template <class Network, class Loss>
+[[nodiscard]] auto clip_per_group(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                                  std::span<const l2_clip_norm> bounds) {
+  constexpr std::size_t groups = detail::clipping_groups<Network>;
+  if (bounds.size() != groups) {
+    throw std::invalid_argument("pergrad: clip_per_group: " + std::to_string(bounds.size()) + " bounds for " +
+                                std::to_string(groups) + " clipping groups");
+  }
+  detail::group_clip<groups> rule{};
+  for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
   return clipped_gradients{gradients, rule};
 }
 

@@ -122,6 +122,13 @@ requires(!detail::is_leaf<Given>::value || !((std::is_convertible_v<Bound, l2_cl
   }
   return {};
 }
+template <detail::expression_but_no_leaf Given, class... Bound>
+[[nodiscard]] error::explained clip_per_group(const Given& /*given*/, const Bound&... /*bound*/) {
+  if constexpr (!detail::any_explained<Given, Bound...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_group, Given, Bound...>{});
+  }
+  return {};
+}
 template <detail::expression_but_no_leaf Given, class... Rest>
 [[nodiscard]] error::explained normalise(const Given& /*given*/, const Rest&... /*rest*/) {
   if constexpr (!detail::any_explained<Given, Rest...>) {

@@ -7,6 +7,9 @@
 //
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
 // so the bits of a sum do not depend on the number of threads.
+//
+// Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the tape;
+// after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 #pragma once
 
 #include <array>
@@ -23,6 +26,7 @@
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
+#include <pergrad/host/sparse.hpp>
 #include <pergrad/host/worker.hpp>
 #include <pergrad/tape.hpp>
 
@@ -53,31 +57,88 @@ class engine {
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
-    const index tiles = (count + tile - 1) / tile;
+    // Without tables the whole batch is one chunk.
+    const index chunk = table.sparse_count > 0 ? chunk_samples<Network> : std::max<index>(1, count);
+    const index tiles = (std::min(count, chunk) + tile - 1) / tile;
     const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
     passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
-    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
-      const auto lane = static_cast<index>(lane_number);
-      const index first_tile = lane * tiles / lanes;
-      const index last_tile = (lane + 1) * tiles / lanes;
-      if (first_tile == last_tile) return;
-      worker<Network> state{network, tape, source, request, thread};
-      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
-      std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
-      for (index t = first_tile; t < last_tile; ++t) {
-        const index first = t * tile;
-        const index samples = std::min(tile, count - first);
-        state.process(static_cast<std::size_t>(first) + request.first, samples, one_by_one, sums);
+    index chunk_first = 0;
+    do {
+      const index samples = std::min(chunk, count - chunk_first);
+      run_chunk(executor, network, tape, source, request, lanes, tile, chunk_first, samples, one_by_one);
+      if constexpr (table.sparse_count > 0) {
+        sum_tables(executor, tape, request, chunk_first, samples);
       }
-    });
+      chunk_first += samples;
+    } while (chunk_first < count);
     for (std::size_t k = 0; k < request.sum_count; ++k)
       gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
   }
 
  private:
+  /// The lanes' part of one chunk. All chunks but the last have the same number of tiles; lanes sum up over chunks.
+  static void run_chunk(const host& executor, const Network& network, tape_type& tape,
+                        const sample_source<scalar>& source, const run_request<scalar>& request, index lanes,
+                        index tile, index chunk_first, index count, bool one_by_one) {
+    const index tiles = (count + tile - 1) / tile;
+    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
+      const auto lane = static_cast<index>(lane_number);
+      const index first_tile = lane * tiles / lanes;
+      const index last_tile = (lane + 1) * tiles / lanes;
+      if (first_tile == last_tile) return;
+      worker<Network> state{network, tape, source, request, thread,
+                            static_cast<std::size_t>(chunk_first) + request.first};
+      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
+      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
+      for (index t = first_tile; t < last_tile; ++t) {
+        const index first = t * tile;
+        const index samples = std::min(tile, count - first);
+        state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+      }
+    });
+  }
+
+  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows. What is asked to be added to
+  /// something is summed up first.
+  static void sum_tables(const host& executor, tape_type& tape, const run_request<scalar>& request, index chunk_first,
+                         index count) {
+    const bool is_first = chunk_first == 0;
+    const bool is_last = chunk_first + count == static_cast<index>(request.count);
+    constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
+    executor.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
+      const sum_request<scalar>& sum = request.sums[task / tasks];
+      const std::size_t number = task % tasks / static_cast<std::size_t>(sparse_buckets);
+      const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
+      const sparse_leaf& leaf = table.sparse[number];
+      if (!leaf.use.first) return;
+      scalar* out = sum.out + leaf.parameters;
+      scalar* to = out;
+      if (sum.accumulate) {
+        to = tape_access::additions(tape) + static_cast<index>(task / tasks) * table.sparse_size;
+        for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
+      }
+      if (is_first) {
+        for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) { std::fill_n(to + at, size, scalar{0}); });
+      }
+      const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
+      const auto scale = static_cast<scalar>(sum.scale);
+      for (index b = 0; b < count; ++b) {
+        if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
+                                    tape_access::scalars(tape) + b * table.sparse_scalars};
+        add_segments(leaf, here, here.first_of[bucket], here.first_of[bucket + 1], scale * weights[b], sum.squares, to);
+      }
+      if (is_last && sum.accumulate) {
+        for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
+          add_to(out + at, static_cast<const scalar*>(to + at), size);
+        });
+      }
+    });
+  }
+
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];

@@ -105,6 +105,16 @@ class passes {
     return static_cast<index>(lengths_[varies ? which : 0][static_cast<std::size_t>(b)]);
   }
 
+  /// The same where samples may all have all positions.
+  [[nodiscard]] index positions_there(std::size_t which, index b) const noexcept {
+    const shape of = structure::shapes[which];
+    return of.varying_axis == 0 ? static_cast<index>(of.e0) : length_of(which, b);
+  }
+  /// A sample's ids.
+  [[nodiscard]] const std::int32_t* ids(place where, index b) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(at(where, b)));
+  }
+
   void forward(index begin, index end) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};

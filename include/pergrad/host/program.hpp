@@ -15,6 +15,7 @@
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/layout.hpp>
+#include <pergrad/host/sparse.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/windows.hpp>
 
@@ -45,6 +46,17 @@ struct program {
     return most;
   }
 
+  static constexpr std::size_t most_sparse_leaves() {
+    std::size_t most = 0;
+    detail::for_each_index<size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (detail::takes_ids<layer> && detail::has_factors<layer>) {
+        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
+      }
+    });
+    return std::max<std::size_t>(1, most);
+  }
+
  public:
   static constexpr std::size_t most_leaves = [] {
     std::size_t count = 1;
@@ -60,8 +72,17 @@ struct program {
     std::array<elementwise_leaf, most_leaves> elementwise{};
     std::size_t outer_count = 0;
     std::size_t elementwise_count = 0;
+    std::array<sparse_leaf, most_sparse_leaves()> sparse{};
+    std::size_t sparse_count = 0;
+    index sparse_integers = 0;   ///< a sample's, for the segments of all tables
+    index sparse_scalars = 0;
+    index sparse_positions = 0;  ///< the most of any table
+    index sparse_slots = 0;      ///< of a worker's hash table
+    index sparse_size = 0;       ///< parameters of all tables
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
+    std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
+    std::size_t clipping_groups = 1;
     index native_size = 0;
     index kept_size = 0;    ///< of it, what the plan instantiates
     index scaled_size = 0;  ///< the largest delta of a sample
@@ -124,7 +145,7 @@ struct program {
       if constexpr (requires { layer::samples_together; })
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(layer::samples_together));
       if constexpr (detail::has_matrices<layer>) {
-        for (const matrix& each : layer::matrices(shape_of(i))) {
+        for (const matrix& each : detail::matrices_of<layer>(shape_of(i), second_shape_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
@@ -150,7 +171,10 @@ struct program {
       row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
       trained[row.out] = row.backward;
       t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
-      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
+      if (row.parameter_count > 0 && structure::owners[i] == i) {
+        t.clipping_group[t.layer_groups++] = structure::groups[i];
+        t.clipping_groups = std::max(t.clipping_groups, structure::groups[i] + 1);
+      }
       output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
                                 row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
 
@@ -334,7 +358,19 @@ struct program {
         }
       } else if constexpr (detail::has_factors<layer>) {
         for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
-          if (each.outer) {
+          if (each.sparse) {
+            sparse_leaf leaf;
+            leaf.node = i;
+            leaf.slot = row.in;
+            leaf.positions = static_cast<index>(each.positions);
+            leaf.delta_step = static_cast<index>(each.delta.position_stride);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.width = static_cast<index>(each.columns);
+            leaf.vocabulary = static_cast<index>(each.rows);
+            leaf.skipped = each.skipped_id < each.rows ? static_cast<index>(each.skipped_id) : -1;
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else if (each.outer) {
             outer_leaf leaf;
             leaf.node = i;
             leaf.outputs = static_cast<index>(each.rows);
@@ -359,6 +395,31 @@ struct program {
         }
       }
     });
+    arrange_segments(t);
+  }
+  static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    leaf.owner = t.sparse_count;
+    for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
+      if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
+    }
+    t.sparse[t.sparse_count++] = leaf;
+  }
+  /// Where the segments of a sample lie.
+  static constexpr void arrange_segments(tables& t) {
+    for (std::size_t k = 0; k < t.sparse_count; ++k) t.sparse[t.sparse[k].owner].all_positions += t.sparse[k].positions;
+    for (std::size_t k = 0; k < t.sparse_count; ++k) {
+      sparse_leaf& leaf = t.sparse[k];
+      if (leaf.owner != k) continue;
+      leaf.counted = leaf.delta_step == 0 && leaf.delta_stride == 1 && !leaf.use.shared();
+      leaf.integers = t.sparse_integers;
+      leaf.rows = t.sparse_scalars;
+      t.sparse_integers += segment_integers(leaf);
+      t.sparse_scalars += round_up(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+      t.sparse_positions = std::max(t.sparse_positions, leaf.all_positions);
+      t.sparse_slots = std::max(t.sparse_slots, hash_slots(leaf));
+      t.sparse_size += leaf.size();
+    }
   }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
     leaf.use = use_of(leaf.node);
@@ -448,6 +509,7 @@ struct program {
     }
     std::size_t outer = 0;
     std::size_t elementwise = 0;
+    std::size_t sparse = 0;
     detail::for_each_index<size>([&](auto index_constant) {
       constexpr std::size_t i = index_constant;
       using layer = layer_at<i>;
@@ -458,7 +520,11 @@ struct program {
         for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
           const auto delta_step = static_cast<index>(each.delta.position_stride);
           const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.outer) {
+          if (each.sparse) {
+            sparse_leaf& leaf = t.sparse[sparse++];
+            leaf.ids = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+          } else if (each.outer) {
             outer_leaf& leaf = t.outer[outer++];
             leaf.x = place_of(t.nodes[i], each.other);
             leaf.delta = place_of(t.nodes[i], each.delta);

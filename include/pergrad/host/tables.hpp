@@ -131,4 +131,29 @@ struct elementwise_leaf {
   tied_use use;
 };
 
+/// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.
+/// Nothing that grows with the table exists a sample or a lane: a sample's used rows are its *segments* (sparse.hpp).
+struct sparse_leaf {
+  std::size_t node = 0;
+  std::size_t slot = 0;  ///< of the ids: it knows the samples' lengths
+  place ids;
+  place delta;
+  index positions = 1;
+  index delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  index delta_stride = 1;
+  index width = 1;  ///< of a row
+  index vocabulary = 1;
+  index skipped = -1;    ///< an id whose row has no gradient, if any
+  index parameters = 0;  ///< row 0, in PyTorch's order
+  tied_use use;
+  std::size_t owner = 0;  ///< the leaf that is the first use of the same table: it keeps the segments of all uses
+  // Of an owner:
+  index all_positions = 0;  ///< over all uses: the most segments that a sample can have
+  bool counted = false;     ///< a segment is a multiple of the sample's one delta: only the count is kept
+  index integers = 0;       ///< where a sample's segments lie among its integers
+  index rows = 0;           ///< and among its scalars
+
+  [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
+};
+
 }  // namespace pergrad::inline v0_1::on_host

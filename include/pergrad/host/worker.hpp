@@ -15,9 +15,17 @@
 #include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
+#include <pergrad/host/sparse.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
+
+/// Where the weights of one sum and one table lie, one a sample of the chunk.
+template <class Network>
+[[nodiscard]] auto* segment_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t leaf) noexcept {
+  return tape_access::weights(tape) +
+         static_cast<index>(sum * program<Network>::table.sparse_count + leaf) * chunk_samples<Network>;
+}
 
 /// One thread's view of a run.
 template <class Network>
@@ -32,6 +40,7 @@ struct worker {
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
   std::size_t number = 0;
+  std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
@@ -73,7 +82,7 @@ struct worker {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
       for (index b = 0; b < samples; ++b) {
         forward_backward(pass, first, b, b + 1);
-        collect_all(b, b + 1);
+        collect_all(pass, first, b, b + 1);
       }
     } else {
       pass.forward(0, samples);
@@ -85,9 +94,10 @@ struct worker {
       if (facts_wanted) clear_parts(samples);
       pass.backward(0, samples, [&](std::size_t node) {
         if (facts_wanted) {
-          collect(node, 0, samples);
+          collect(pass, first, node, 0, samples);
         } else {
           add_unit_sums(node, samples, sums);
+          keep_unit_segments(pass, first, node, samples);
         }
       });
     }
@@ -103,9 +113,9 @@ struct worker {
     evaluate_loss(pass, first, begin, end);
     pass.backward(begin, end, [](std::size_t) {});
   }
-  void collect_all(index begin, index end) {
+  void collect_all(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (begin == 0) clear_parts(table.tile);
-    for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
+    for (std::size_t node = program::size; node-- > 0;) collect(pass, first, node, begin, end);
   }
 
   void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
@@ -127,7 +137,19 @@ struct worker {
   [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
 
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
-  void collect(std::size_t node, index begin, index end) {
+  void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
+    if constexpr (table.sparse_count > 0) {
+      for_each_table(node, [&](std::size_t k) {
+        for (index b = begin; b < end; ++b) {
+          const segments<scalar> here = keep_segments(pass, first_sample, k, b);
+          part(b, node).squared += squares_of(table.sparse[k], here);
+          if (request.direction != nullptr) {
+            projections[static_cast<std::size_t>(b)] +=
+                dot_segments(table.sparse[k], here, request.direction + table.sparse[k].parameters);
+          }
+        }
+      });
+    }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -168,6 +190,59 @@ struct worker {
         if (request.direction != nullptr) project(b, leaf.native, leaf.count);
       }
     }
+  }
+
+  /// Calls f(leaf) for the tables whose gradient is complete with this node's.
+  template <class Function>
+  static void for_each_table(std::size_t node, Function&& f) {
+    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+      if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
+    }
+  }
+  [[nodiscard]] index in_chunk(std::size_t first, index b) const noexcept {
+    return static_cast<index>(first - chunk_first) + b;
+  }
+  [[nodiscard]] segments<scalar> segments_of(std::size_t first, std::size_t leaf, index b) const noexcept {
+    return {table.sparse[leaf], tape_access::integers(tape) + in_chunk(first, b) * table.sparse_integers,
+            tape_access::scalars(tape) + in_chunk(first, b) * table.sparse_scalars};
+  }
+  /// Finds the segments of one sample and one table, which stay until the chunk's sums are formed.
+  segments<scalar> keep_segments(passes<Network>& pass, std::size_t first, std::size_t owner_number, index b) {
+    const sparse_leaf& owner = table.sparse[owner_number];
+    const segments<scalar> here = segments_of(first, owner_number, b);
+    const segment_finder finder{
+        tape_access::finder(tape) + static_cast<index>(number) * tape_type::finder_stride, owner.all_positions};
+    segment_maker<scalar> maker{owner, finder};
+    const auto for_each_use = [&](auto&& f) {
+      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
+        const sparse_leaf& use = table.sparse[k];
+        if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
+      }
+    };
+    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, pass.ids(use.ids, b), length); });
+    maker.sort(here);
+    if (owner.counted) {
+      std::copy_n(workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
+    } else {
+      for_each_use([&](const sparse_leaf& use, index length) {
+        maker.add_rows(use, workspace + use.delta.offset + b * use.delta.sample, length, here);
+      });
+    }
+    return here;
+  }
+  void keep_unit_segments(passes<Network>& pass, std::size_t first, std::size_t node, index samples) {
+    if constexpr (table.sparse_count > 0) {
+      for_each_table(node, [&](std::size_t k) {
+        for (index b = 0; b < samples; ++b) keep_segments(pass, first, k, b);
+        for (std::size_t s = 0; s < request.sum_count; ++s) {
+          for (index b = 0; b < samples; ++b) *segment_weight(s, k, in_chunk(first, b)) = 1;
+        }
+      });
+    }
+  }
+  /// The weight of a table's segments of one sample of the chunk in one sum.
+  [[nodiscard]] scalar* segment_weight(std::size_t sum, std::size_t leaf, index sample) const noexcept {
+    return segment_weights<Network>(tape, sum, leaf) + sample;
   }
   void project(index b, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
@@ -270,6 +345,10 @@ struct worker {
           row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
         }
       }
+      for (std::size_t k = 0; k < table.sparse_count; ++k) {
+        const sparse_leaf& leaf = table.sparse[k];
+        if (leaf.use.first) write_segments(leaf, segments_of(first, k, b), weight_of(leaf.node), row + leaf.parameters);
+      }
     }
   }
 
@@ -280,7 +359,22 @@ struct worker {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
+        note_segment_weights(pass, s, first, samples);
         form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
+      }
+    }
+  }
+  /// The sums over tables are formed when the chunk is complete.
+  void note_segment_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index samples) {
+    if constexpr (table.sparse_count > 0) {
+      const sum_request<scalar>& asked = request.sums[sum];
+      std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+      for (index b = 0; b < samples; ++b) {
+        weigh(pass, asked, first, b, weights.data());
+        for (std::size_t k = 0; k < table.sparse_count; ++k) {
+          const std::size_t group = asked.per_layer ? table.layer_group[table.sparse[k].node] : 0;
+          *segment_weight(sum, k, in_chunk(first, b)) = weights[group];
+        }
       }
     }
   }

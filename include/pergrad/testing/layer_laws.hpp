@@ -221,12 +221,34 @@ class examination {
                       std::span<const scalar>{actual.clipped});
   }
 
-  /// Ways to spoil one sample.
+  /// Does the network read integer ids? There is no huge or broken id; what can be spoiled is which ids a sample has.
+  static constexpr bool reads_ids = Network::input_shape.ids != 0;
+
+  /// Ways to spoil one sample. Of ids: mirrored ones, one id everywhere, another one everywhere, one other id.
   enum class spoil { other, huge, nan, infinity, one_nan, last_infinity };
   static constexpr const char* spoil_names[] = {"other values", "huge values", "NaN",
                                                 "infinity",     "one NaN",     "one infinity"};
+  [[nodiscard]] static samples with_other_ids(samples result, std::size_t sample, spoil how) requires reads_ids {
+    constexpr auto last = static_cast<std::int32_t>(Network::input_shape.ids - 1);
+    const std::span<std::int32_t> ids = result.input(sample);
+    for (std::int32_t& id : ids) {
+      if (how == spoil::other) id = last - id;
+      if (how == spoil::huge || how == spoil::infinity) id = last;
+      if (how == spoil::nan) id = 0;
+    }
+    if (how == spoil::one_nan) ids.front() = last - ids.front();
+    if (how == spoil::last_infinity) ids.back() = last - ids.back();
+    return result;
+  }
   [[nodiscard]] samples spoiled(std::size_t sample, spoil how) const {
-    samples result = data_;
+    if constexpr (reads_ids) {
+      return with_other_ids(data_, sample, how);
+    } else {
+      return with_other_numbers(data_, sample, how);
+    }
+  }
+  [[nodiscard]] static samples with_other_numbers(samples result, std::size_t sample,
+                                                  spoil how) requires(!reads_ids) {
     const std::span<scalar> input = result.input(sample);
     constexpr scalar nan = std::numeric_limits<scalar>::quiet_NaN();
     constexpr scalar infinity = std::numeric_limits<scalar>::infinity();
@@ -290,6 +312,41 @@ class examination {
   }
 
   void non_finite() {
+    if constexpr (reads_ids) {
+      for (const std::size_t victim : victims()) poisoned_rows(victim);
+    } else {
+      non_finite_inputs();
+    }
+  }
+  /// Ids are always finite: what can be broken is the rows that one sample alone reads. No parameter with a gradient in
+  /// one sample only is read by another.
+  void poisoned_rows(std::size_t victim) {
+    const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());
+    for (const scalar poison :
+         {std::numeric_limits<scalar>::quiet_NaN(), std::numeric_limits<scalar>::infinity()}) {
+      for (std::size_t i = 0; i < width; ++i) {
+        bool alone = row(seen_.rows, victim, width)[i] != 0;
+        for (std::size_t b = 0; alone && b < data_.size(); ++b) {
+          alone = b == victim || row(seen_.rows, b, width)[i] == 0;
+        }
+        if (alone) network_.parameters()[i] = poison;
+      }
+      for (const configuration& how : configurations) {
+        const seen_type seen = alone_.look(network_, data_, bound_, how);
+        if (std::isfinite(seen.squared_norms[victim])) continue;  // no row is its own
+        const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
+        const std::string where = say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) +
+                                      " reading rows that are not finite");
+        report_.same_bits(law::non_finite, where, std::span<const scalar>{expected},
+                          std::span<const scalar>{seen.clipped});
+        for (const scalar value : seen.clipped) {
+          report_.at_most(law::non_finite, where, 0, std::numeric_limits<double>::max(), std::fabs(value));
+        }
+      }
+      std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());
+    }
+  }
+  void non_finite_inputs() {
     for (const configuration& how : configurations) {
       for (const std::size_t victim : victims()) {
         const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
@@ -311,13 +368,13 @@ class examination {
     constexpr double exponents[] = {0, -1, -10, -20, 10, 30, -60, 60};
     const double reach = std::is_same_v<scalar, double> ? 12 : 2;  // from 1e-240 to 1e180, or from 1e-40 to 1e30
     samples mixed = data_;
-    for (std::size_t b = 0; b < mixed.size(); ++b) {
-      const std::span<scalar> input = mixed.input(b);
+    for (std::size_t b = 0; b < (reads_ids ? 0 : mixed.size()); ++b) {
+      const auto input = mixed.input(b);
       for (std::size_t i = 0; i < input.size(); ++i) {
         const double exponent =
             exponents[b % 2 == 0 ? b / 2 % 8 : pergrad::detail::public_bits(options_.seed + b, i) % 8];
-        input[i] = static_cast<scalar>(static_cast<double>(input[i]) *
-                                       std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
+        input[i] = static_cast<typename Network::input_value>(
+            static_cast<double>(input[i]) * std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
       }
     }
     const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());

@@ -2,15 +2,19 @@
 // pergrad/testing/network_around.hpp - the network in which a single layer is examined
 //
 // In front of the layer stands one with parameters, whose gradient shows the layer's input gradient; behind it flatten
-// and a linear layer with three outputs, so that the layer's output gradient differs from element to element.
+// and a linear layer with three outputs, so that the layer's output gradient differs from element to element. Nothing
+// can stand in front of a layer that takes ids; where samples keep their lengths, a mean over positions takes the place
+// of flatten.
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
 
+#include <pergrad/detail/gate.hpp>
 #include <pergrad/layers/conv2d.hpp>
 #include <pergrad/layers/flatten.hpp>
 #include <pergrad/layers/linear.hpp>
+#include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/shape.hpp>
 
@@ -28,7 +32,12 @@ struct as_shape {
 /// A network with `Layer` in the middle.
 template <class Scalar, class Layer, shape Input>
 [[nodiscard]] constexpr auto surround() {
-  if constexpr (Input.rank() == 3) {
+  if constexpr (Input.ids != 0) {
+    using alone = pergrad::detail::structure<Input, Layer>;
+    constexpr bool keeps_length = alone::shapes[alone::size].varying_axis != 0;
+    using behind = std::conditional_t<keeps_length, mean_over_positions, flatten>;
+    return std::type_identity<basic_network<Scalar, Input, Layer, behind, linear<3>>>{};
+  } else if constexpr (Input.rank() == 3) {
     return std::type_identity<basic_network<Scalar, Input, conv2d<Input.e0, 1>, Layer, flatten, linear<3>>>{};
   } else if constexpr (Input.rank() == 4) {
     return std::type_identity<

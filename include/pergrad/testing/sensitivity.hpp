@@ -62,6 +62,26 @@ namespace testing_detail {
 
 inline constexpr std::size_t newcomer_kinds = 9;
 
+/// A sample of ids that might move a sum far, and its name: ids cannot be large or broken, only others.
+template <class Network, class Loss>
+[[nodiscard]] const char* make_newcomer_of_ids(std::size_t kind, const sample_set<Network, Loss>& others,
+                                               sample_set<Network, Loss>& newcomer) {
+  switch (kind) {
+    case 1:
+      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), 0);
+      return "the first id";
+    case 2:
+      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), static_cast<std::int32_t>(Network::input_shape.ids - 1));
+      return "the last id";
+    case 7:
+      if (others.size() == 0) return "random";
+      newcomer = others.pick(std::vector<std::size_t>{others.size() / 2});
+      return "a copy";
+    default:
+      return "random";
+  }
+}
+
 /// A sample that might move a sum far, and its name.
 template <class Network, class Loss>
 [[nodiscard]] const char* make_newcomer(std::size_t kind, const sample_set<Network, Loss>& others,
@@ -135,6 +155,8 @@ template <class Loss = cross_entropy, class Network, class MakeSum>
     };
     result.inputs.insert(at(result.inputs, samples::input_size), newcomer.inputs.begin(), newcomer.inputs.end());
     result.targets.insert(at(result.targets, samples::target_count), newcomer.targets.begin(), newcomer.targets.end());
+    result.lengths.insert(at(result.lengths, newcomer.lengths.empty() ? 0 : 1), newcomer.lengths.begin(),
+                          newcomer.lengths.end());
     return result;
   };
   const auto compare = [&](const std::vector<scalar>& from, const std::vector<scalar>& to, std::size_t count,
@@ -166,7 +188,13 @@ template <class Loss = cross_entropy, class Network, class MakeSum>
     std::vector<scalar> other;
     for (std::size_t kind = 0; kind < testing_detail::newcomer_kinds; ++kind) {
       samples newcomer = draw_samples<Network, Loss>(seed + 1 + kind, 1);
-      const std::string name = testing_detail::make_newcomer(kind, data, newcomer);
+      const std::string name = [&] {
+        if constexpr (Network::input_shape.ids != 0) {
+          return testing_detail::make_newcomer_of_ids(kind, data, newcomer);
+        } else {
+          return testing_detail::make_newcomer(kind, data, newcomer);
+        }
+      }();
       for (const std::size_t place : {count, count / 2, std::size_t{0}}) {
         const auto after = sum_of(with(data, newcomer, place));
         const std::string circumstances = name + " at place " + std::to_string(place) + " of " + std::to_string(count);

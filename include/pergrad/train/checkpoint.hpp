@@ -38,16 +38,16 @@ template <class Scalar>
 
 }  // namespace detail
 
-/// Writes all parameters. The file appears whole or not at all. Throws std::runtime_error naming the file.
+/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the file.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   const std::string unfinished = path + ".unfinished";
   {
     std::ofstream file{unfinished, std::ios::binary};
-    const std::string header = detail::npy_header<scalar>(Network::parameter_count);
+    const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
     file.write(header.data(), static_cast<std::streamsize>(header.size()));
-    const std::span<const scalar> values = network.parameters();
+    const std::span<const scalar> values = network.all_parameters();
     std::vector<char> bytes(values.size_bytes());
     std::memcpy(bytes.data(), values.data(), bytes.size());
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -70,7 +70,7 @@ void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   std::ifstream file{path, std::ios::binary};
   if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
-  const std::span<scalar> values = network.parameters();
+  const std::span<scalar> values = network.all_parameters();
   constexpr std::size_t longest_header = 10 + 0xFFFF;
   std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -83,7 +83,7 @@ void load_parameters(Network& network, const std::string& path) {
   const std::size_t start = 10 + byte(8) + 256 * byte(9);
   const std::string dictionary{bytes.data() + 10, std::min(bytes.size(), start) - 10};
   const std::string type = sizeof(scalar) == 4 ? "'<f4'" : "'<f8'";
-  const std::string extent = "(" + std::to_string(Network::parameter_count) + ",)";
+  const std::string extent = "(" + std::to_string(values.size()) + ",)";
   if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
       dictionary.find("'fortran_order': False") == std::string::npos) {
     throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent +

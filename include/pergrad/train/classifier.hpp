@@ -21,9 +21,9 @@ struct classifier_result {
 
 /// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
 /// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
-template <class Network>
+template <class Network, class Value>
 [[nodiscard]] classifier_result evaluate_classifier(const host& executor, const Network& network,
-                                                    const dataset<typename Network::input_value, std::int32_t>& records) {
+                                                    const dataset<Value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
   constexpr std::size_t classes = Network::output_shape.size();
   constexpr std::size_t chunk = 1024;

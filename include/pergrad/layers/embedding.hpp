@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/embedding.hpp - y_t = table[id_t]: a row of parameters for every integer id
+//
+// Per-sample gradient  G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}:  a row sum. Its norm is that of the rows
+// after they are summed, not the sum of the positions' norms: the same id may occur twice (Lee & Kifer 2020,
+// arXiv:2009.03106; Denison et al. 2022, arXiv:2211.11896).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Layer option of `embedding` and `embedding_bag`: the id that stands for no word. Its row has no gradient and is 0
+/// at first; an embedding reads it like any other, a bag leaves it out.
+template <std::size_t Id>
+struct padding_idx {
+  static constexpr std::size_t value = Id;
+};
+/// Layer option of `embedding_bag`: the sum over positions, not the mean.
+struct bag_sum {};
+
+namespace detail {
+
+/// Options of layers with a table, gathered from their option types in any order.
+struct table_options {
+  std::size_t padding = ~std::size_t{0};  ///< none
+  bool sum = false;
+  bool unknown_given = false;
+};
+template <std::size_t Id>
+constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
+  options.padding = option.value;
+}
+constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = true; }
+template <class Unknown>
+constexpr void apply(table_options& options, Unknown) noexcept {
+  options.unknown_given = true;
+}
+template <class... Options>
+[[nodiscard]] constexpr table_options gather_table_options() noexcept {
+  table_options options;
+  (apply(options, Options{}), ...);
+  return options;
+}
+
+[[nodiscard]] constexpr mistake check_table(shape in, std::size_t width, const table_options& options) noexcept {
+  if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
+  if (width == 0) return mistake::zero_is_no_size;
+  const bool padding_is_an_id = options.padding == ~std::size_t{0} || options.padding < in.ids;
+  return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
+}
+
+/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding` does;
+/// any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row is 0.
+template <class Initialiser, class Scalar>
+void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
+                      std::size_t padding) {
+  const fans fan{static_cast<double>(width), static_cast<double>(table.size() / width)};
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (i / width == padding) {
+      table[i] = 0;
+    } else if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      table[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
+    } else {
+      table[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+}  // namespace detail
+
+/// `embedding<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{positions, Dim}`. Option:
+/// `padding_idx<Id>`. PyTorch: `nn.Embedding(vocabulary, Dim)`; parameters: weight `[vocabulary, Dim]`.
+template <std::size_t Dim, class... Options>
+struct embedding {
+  static constexpr bool on_tiles = true;
+  static constexpr bool takes_ids = true;
+  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.sum) return detail::mistake::option_not_offered;
+    return detail::check_table(in, Dim, options);
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(
+        row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+    constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::int32_t* ids = tile.ids(b);
+      scalar* y = tile.y(b);
+      for (std::ptrdiff_t t = 0; t < positions; ++t) {
+        const scalar* row = tile.parameters + ids[t] * width;
+        for (std::ptrdiff_t i = 0; i < width; ++i) y[t * width + i] = row[i];
+      }
+    }
+  }
+  /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
+  template <class Tile>
+  static void backward(const Tile& /*tile*/) {}
+};
+
+}  // namespace pergrad::inline v0_1

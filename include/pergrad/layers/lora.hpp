@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/lora.hpp - low-rank adapter of a frozen linear layer  y = W x + b + (alpha / rank) B A x
+//
+// Only A and B are trained (Hu et al. 2021, arXiv:2106.09685); W and b have no gradient, and none is computed.
+#pragma once
+
+#include <cstddef>
+#include <ratio>
+
+#include <pergrad/layers/linear.hpp>
+#include <pergrad/layers/scale.hpp>
+#include <pergrad/layers/sequential.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <std::size_t Rank, class Layer, class Alpha>
+struct low_rank_adapter;
+template <std::size_t Rank, std::size_t Outputs, class... Options, class Alpha>
+struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
+  using type = residual<linear<Rank, no_bias>, linear<Outputs, no_bias>,
+                        scale<std::ratio_divide<Alpha, std::ratio<static_cast<std::intmax_t>(Rank)>>>,
+                        projection<frozen<linear<Outputs, Options...>>>>;
+};
+
+}  // namespace detail
+
+/// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A `[Rank, features]`,
+/// then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`, `lora_B`.
+template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
+struct lora {
+  using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/multihead_attention.hpp - self-attention of several heads: every position asks every position
+//
+//     [Q | K | V] = X W_in^T + b_in,    C = the heads' softmax(Q K^T / sqrt(d)) V side by side,    Y = C W_out^T + b_out
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Only the two projections have parameters, so
+// with D = [dQ | dK | dV] the per-sample gradients are the outer-product sums
+//     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
+// and one Gram matrix of X serves the norm of all three projections. How the features are cut into heads is no matter.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pergrad/detail/attention.hpp>
+#include <pergrad/detail/attention_layout.hpp>
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
+/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// PyTorch: `nn.MultiheadAttention(features, Heads, batch_first=True)` with x as query, key and value; parameters:
+/// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
+/// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
+template <std::size_t Heads, class... Options>
+struct multihead_attention {
+  static constexpr bool on_tiles = true;
+  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.wrong_given) return detail::mistake::option_not_offered;
+    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
+    if (Heads == 0) return detail::mistake::zero_is_no_size;
+    return in.e1 % Heads != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
+  }
+  [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
+    return {matrix{0, 3 * in.e1, in.e1}, matrix{static_cast<std::size_t>(lay_out(in).out_weight), in.e1, in.e1}};
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const operand projected{source::saved, static_cast<std::size_t>(at.query), 3 * features};
+    const operand backprop{source::backprop, 0, features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    factor_list<2 + (options.bias ? 2U : 0U) + (options.kv_bias ? 1U : 0U)> list;
+    std::size_t count = 0;
+    list[count++] = outer_sum(in.e0, 3 * features, projected, features, {source::activation, 0, features});
+    if (options.bias) list[count++] = elementwise_sum(in.e0, 3 * features, projected);
+    if (options.kv_bias) {
+      list[count++] = elementwise_sum(1, 2 * features, {source::saved, static_cast<std::size_t>(at.key)});
+    }
+    list[count++] = outer_sum(in.e0, features, backprop, features, context);
+    if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
+    return list;
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const detail::attention_layout at = lay_out(tile.in);
+    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
+                                             {.depth = at.features,
+                                              .columns = at.query_step,
+                                              .left = tile.x.first,
+                                              .left_sample = tile.x.step,
+                                              .left_row = at.features,
+                                              .right = tile.transposed(0),
+                                              .bias = options.bias ? tile.parameters + at.bias : nullptr,
+                                              .out = tile.saved.first + at.query,
+                                              .out_sample = tile.saved.step,
+                                              .out_row = at.query_step});
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      detail::set_learned_key(tile, at, b);
+      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+    }
+    detail::project_context(tile, at, tile.transposed(1), options.bias);
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const detail::attention_layout at = lay_out(tile.in);
+    detail::project_context_backward(tile, at);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+    }
+    if (!tile.wants_dx) return;
+    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
+                                             {.depth = at.query_step,
+                                              .columns = at.features,
+                                              .left = tile.saved.first + at.query,
+                                              .left_sample = tile.saved.step,
+                                              .left_row = at.query_step,
+                                              .right = tile.parameters,
+                                              .out = tile.dx.first,
+                                              .out_sample = tile.dx.step,
+                                              .out_row = at.features});
+    detail::clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
+  }
+
+ private:
+  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    return detail::lay_out_attention(in, in, Heads, true, options);
+  }
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/parallel.hpp - several branches on one input, their outputs side by side
+//
+// y = [B1(x), B2(x), ...]: features of vectors and of sequences, channels of images. No parameters of its own; the
+// input's gradient is the sum of the branches' gradients.
+#pragma once
+
+#include <cstddef>
+
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/layers/sequential.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Two inputs side by side. In PyTorch's order each is a number of rows, and rows of the output are one of each.
+struct concatenate {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
+    shape out = first;
+    (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
+    return out;
+  }
+  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
+    const bool fits = first.rank() == second.rank() && first.varying_axis == second.varying_axis &&
+                      first.varying_axis != 2 &&
+                      (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
+                       (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
+    return fits ? mistake::none : mistake::branches_do_not_fit;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const rows_of rows{tile.in, tile.in2};
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
+        copy(tile.x(b) + r * rows.first, tile.y(b) + r * rows.both(), rows.first);
+        copy(tile.x2(b) + r * rows.second, tile.y(b) + r * rows.both() + rows.first, rows.second);
+      }
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const rows_of rows{tile.in, tile.in2};
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
+        if (tile.wants_dx) copy(tile.dy(b) + r * rows.both(), tile.dx(b) + r * rows.first, rows.first);
+        if (tile.wants_dx2) copy(tile.dy(b) + r * rows.both() + rows.first, tile.dx2(b) + r * rows.second, rows.second);
+      }
+    }
+  }
+
+ private:
+  struct rows_of {
+    constexpr rows_of(shape in, shape in2) noexcept
+        : count{in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
+          first{static_cast<std::ptrdiff_t>(in.size()) / count},
+          second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
+    std::ptrdiff_t count;
+    std::ptrdiff_t first;
+    std::ptrdiff_t second;
+    [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
+  };
+  template <class Scalar>
+  static void copy(const Scalar* from, Scalar* to, std::ptrdiff_t count) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) to[i] = from[i];
+  }
+};
+
+template <class First, class... Rest>
+struct side_by_side {
+  using type = First;
+};
+template <class First, class Second, class... Rest>
+struct side_by_side<First, Second, Rest...> : side_by_side<merge<concatenate, First, Second>, Rest...> {};
+
+}  // namespace detail
+
+/// `parallel<sequential<...>, sequential<...>, ...>`: the branches' outputs joined along features (`{features}`,
+/// `{positions, features}`) or channels (`{channels, height, width}`). An empty `sequential<>` is the input itself.
+/// PyTorch: `torch.cat([a(x), b(x)], dim)`. Parameters: the branches', in order.
+template <class First, class Second, class... More>
+struct parallel {
+  using unfolds_to = typename detail::side_by_side<First, Second, More...>::type;
+};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/rnn.hpp - recurrent layer  h_t = f(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh),  f = tanh or relu (Elman
+// 1990)
+//
+// Backwards: delta_t = dh_t f'(h_t) with tanh' = 1 - h², relu' = [h > 0];  dL/dh_(t-1) = W_hh^T delta_t.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include <pergrad/detail/math.hpp>
+#include <pergrad/detail/recurrent.hpp>
+#include <pergrad/host/kernels.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <bool Relu>
+struct rnn_cell {
+  static constexpr std::size_t gates = 1;
+  static constexpr std::size_t area = 1;
+  static constexpr std::size_t states = 1;
+  static constexpr std::size_t first_recurrent = 0;
+  static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
+  static constexpr bool may_be_relu = true;
+
+  template <class Tile, class Scalar>
+  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+
+  template <class Scalar>
+  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
+    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      const value sum = lanes.load(at.area + k);
+      const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
+      lanes.store(at.h + k, h);
+      if (at.y != nullptr) lanes.store(at.y + k, h);
+    });
+  }
+
+  template <class Scalar>
+  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
+    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      const value h = lanes.load(at.h + k);
+      value dh = lanes.load(at.dh + k);
+      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
+      const value slope = Relu ? math::select(h > value{}, math::splat<value>(1), value{}) : 1 - h * h;
+      lanes.store(at.area + k, dh * slope);
+      lanes.store(at.dh + k, value{});
+    });
+  }
+};
+
+template <class... Options>
+using rnn_cell_of = rnn_cell<gather_recurrent_options<Options...>().relu>;
+
+}  // namespace detail
+
+/// `rnn<Hidden, options...>` on `{positions, features}`: `{positions, Hidden}` (twice that if bidirectional), or
+/// `{Hidden}` with `last_output` or `mean_output`. Options: `relu_cell` (instead of tanh), `layers<Count>`,
+/// `bidirectional`, `one_bias`, `no_bias`, `last_output`, `mean_output`. The initial state is zero; `with_state` gives
+/// one. PyTorch: `nn.RNN(batch_first=True)`; parameters: weight_ih `[Hidden, features]`, weight_hh `[Hidden, Hidden]`,
+/// bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where they end.
+template <std::size_t Hidden, class... Options>
+struct rnn : detail::recurrent<detail::rnn_cell_of<Options...>, Hidden, Options...> {};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/scale.hpp - multiplication by a constant  y = a x;  dy/dx = a
+#pragma once
+
+#include <ratio>
+
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/math.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>, is
+/// rounded once to the network's own type.
+template <class Ratio>
+struct scale {
+  static constexpr bool on_vectors = true;
+  static constexpr bool derivative_from_output = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * factor<Value>();
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value /*y*/) noexcept {
+    return math::splat<Value>(factor<Value>());
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static constexpr math::element_t<Value> factor() noexcept {
+    return static_cast<math::element_t<Value>>(static_cast<long double>(Ratio::num) /
+                                               static_cast<long double>(Ratio::den));
+  }
+};
+
+}  // namespace pergrad::inline v0_1

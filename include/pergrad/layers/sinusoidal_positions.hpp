@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/sinusoidal_positions.hpp - y_t = x_t + p_t,  p[t, 2k] = sin(t w_k), p[t, 2k + 1] = cos(t w_k)
+//
+// w_k = 10000^(-2k / features) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5). The table is made for every tile, in
+// double: from one position to the next, (cos, sin) turns by the angle w_k. Errors of the turning add up to about t units
+// in the last place of a double, which is less than what a float holds for t up to 10^8.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
+struct sinusoidal_positions {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const std::size_t size = tile.in.size();
+    auto* table = tile.scratch(0);
+    fill(tile.in.e0, tile.in.e1, table);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const auto* x = tile.x(b);
+      auto* y = tile.y(b);
+      for (std::size_t i = 0; i < size; ++i) y[i] = x[i] + table[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const std::size_t size = tile.in.size();
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const auto* dy = tile.dy(b);
+      auto* dx = tile.dx(b);
+      for (std::size_t i = 0; i < size; ++i) dx[i] = dy[i];
+    }
+  }
+
+ private:
+  template <class Scalar>
+  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
+    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
+    for (std::size_t first = 0; first < features; first += 2 * together) {
+      double sine[together];
+      double cosine[together];
+      double turn_sine[together];
+      double turn_cosine[together];
+      for (std::size_t k = 0; k < together; ++k) {
+        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
+        const double frequency = std::pow(10000.0, exponent);
+        sine[k] = 0;
+        cosine[k] = 1;
+        turn_sine[k] = std::sin(frequency);
+        turn_cosine[k] = std::cos(frequency);
+      }
+      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
+      for (std::size_t t = 0; t < positions; ++t) {
+        Scalar* row = table + t * features + first;
+        for (std::size_t i = 0; i < here; ++i) {
+          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
+        }
+        for (std::size_t k = 0; k < together; ++k) {
+          const double before = sine[k];
+          sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
+          cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1

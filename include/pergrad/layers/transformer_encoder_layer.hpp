@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/transformer_encoder_layer.hpp - one block of a transformer's encoder, composed of other layers
+//
+//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)              norm behind (Vaswani et al. 2017)
+//     h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2              norm first
+// with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <ratio>
+#include <span>
+#include <type_traits>
+
+#include <pergrad/detail/attention.hpp>
+#include <pergrad/detail/graph.hpp>
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/host/kernels.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/layers/dropout.hpp>
+#include <pergrad/layers/gelu.hpp>
+#include <pergrad/layers/layer_norm.hpp>
+#include <pergrad/layers/linear.hpp>
+#include <pergrad/layers/multihead_attention.hpp>
+#include <pergrad/layers/relu.hpp>
+#include <pergrad/layers/sequential.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Option of `transformer_encoder_layer`: layer norms in front of attention and feed-forward instead of behind them.
+/// PyTorch: `norm_first=True`.
+struct pre_norm {};
+/// Option of `transformer_encoder_layer`: GELU instead of ReLU. PyTorch: `activation="gelu"`.
+struct gelu_activation {};
+/// Option of `transformer_encoder_layer`: `dropout_rate<std::ratio<1, 10>>`. Without it nothing is dropped. PyTorch:
+/// `dropout=0.1`, which is PyTorch's default.
+template <class Probability>
+struct dropout_rate {};
+
+namespace detail {
+
+/// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
+/// only its second input knows. Parameters: weight `[features, hidden]`, bias.
+template <class Probability>
+struct feed_forward_end {
+  static constexpr bool on_tiles = true;
+  static constexpr bool drops = Probability::num != 0;
+
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
+    return {second.e0, second.e1};
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
+    return second.e1 * (in.e1 + 1);
+  }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
+    return drops ? second.size() : 0;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
+    return in.rank() == 2 && second.rank() == 2 && in.e0 == second.e0 ? mistake::none : mistake::branches_do_not_fit;
+  }
+  [[nodiscard]] static constexpr std::array<matrix, 1> matrices(shape in, shape second) noexcept {
+    return {matrix{0, second.e1, in.e1}};
+  }
+  [[nodiscard]] static constexpr auto factors(shape in, shape second) noexcept {
+    const operand delta{drops ? source::saved : source::backprop, 0, second.e1};
+    return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
+                        elementwise_sum(in.e0, second.e1, delta));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    const fans fan{static_cast<double>(in.e1), static_cast<double>(second.e1)};
+    const std::size_t weights = in.e1 * second.e1;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan)
+                                                      : initialiser.bias(first + i, fan));
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
+    multiply_positions<Tile, scalar>(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0),
+                                     {.depth = hidden,
+                                      .columns = features,
+                                      .left = tile.x.first,
+                                      .left_sample = tile.x.step,
+                                      .left_row = hidden,
+                                      .right = tile.transposed(0),
+                                      .bias = tile.parameters + features * hidden,
+                                      .out = tile.y.first,
+                                      .out_sample = tile.y.step,
+                                      .out_row = features});
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t count = tile.length(b) * features;
+      if constexpr (drops) {
+        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
+        on_host::multiply_by(tile.y(b), tile.saved(b), count);
+      }
+      on_host::add_to(tile.y(b), tile.x2(b), count);
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = tile.length(b) * features;
+        on_host::multiply_by(tile.saved(b), tile.dy(b), count);
+        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+      }
+    }
+    if (!tile.wants_dx) return;
+    multiply_positions<Tile, scalar>(tile, tile.lengths, positions,
+                                     {.depth = features,
+                                      .columns = hidden,
+                                      .left = drops ? tile.saved.first : tile.dy.first,
+                                      .left_sample = drops ? tile.saved.step : tile.dy.step,
+                                      .left_row = features,
+                                      .right = tile.parameters,
+                                      .out = tile.dx.first,
+                                      .out_sample = tile.dx.step,
+                                      .out_row = hidden});
+    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
+  }
+};
+
+/// What the options of a `transformer_encoder_layer` say, in any order.
+template <class... Options>
+struct transformer_options {
+  using rate = std::ratio<0>;
+  static constexpr bool norm_first = false;
+  static constexpr bool with_gelu = false;
+};
+template <class... Rest>
+struct transformer_options<pre_norm, Rest...> : transformer_options<Rest...> {
+  static constexpr bool norm_first = true;
+};
+template <class... Rest>
+struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest...> {
+  static constexpr bool with_gelu = true;
+};
+template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
+struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
+  using rate = typename std::ratio<Numerator, Denominator>::type;
+};
+/// Stands where an option is none, and says so.
+template <class Option>
+struct no_such_option {
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
+};
+template <class Unknown, class... Rest>
+struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
+  using wrong = no_such_option<Unknown>;
+};
+
+template <std::size_t Heads, std::size_t FeedForward, class Options>
+struct transformer_block {
+  using rate = typename Options::rate;
+  static constexpr bool drops = rate::num != 0;
+  using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
+  using attention = std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>,
+                                       multihead_attention<Heads>>;
+  using activation = std::conditional_t<Options::with_gelu, gelu, relu>;
+  // The norms' parameters come last. Nodes behind norm1, norm behind: hidden, activation, dropout, end; norm first:
+  // attention, dropout, sum, norm2, hidden, activation, dropout, end.
+  static constexpr std::size_t dropped = drops ? 1 : 0;
+  using after = sequential<
+      residual<attention, drop>, parameters_later<3 + dropped, layer_norm<>>,
+      merge<feed_forward_end<rate>, sequential<linear<FeedForward>, activation, drop>, sequential<>>, layer_norm<>>;
+  using before =
+      sequential<residual<parameters_later<6 + 2 * dropped, layer_norm<>>, attention, drop>,
+                 merge<feed_forward_end<rate>,
+                       sequential<parameters_later<3 + dropped, layer_norm<>>, linear<FeedForward>, activation, drop>,
+                       sequential<>>>;
+  using type = std::conditional_t<Options::norm_first, before, after>;
+};
+template <std::size_t Heads, std::size_t FeedForward, class Options>
+requires requires { typename Options::wrong; }
+struct transformer_block<Heads, FeedForward, Options> {
+  using type = sequential<typename Options::wrong>;
+};
+
+}  // namespace detail
+
+/// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps the
+/// shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
+/// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
+/// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
+/// linear2, norm1, norm2.
+template <std::size_t Heads, std::size_t FeedForward, class... Options>
+struct transformer_encoder_layer {
+  using unfolds_to =
+      typename detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>::type;
+};
+
+}  // namespace pergrad::inline v0_1

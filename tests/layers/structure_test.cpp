@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/layers/structure_test.cpp - shared, frozen, grouped and parallel blocks, and layers that know lengths: the laws,
+// and what the law cannot see: that sharing is exact, that frozen blocks cost no gradient, that lengths cut exactly
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <ratio>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+#include "laws.hpp"
+
+namespace {
+
+namespace pg = pergrad;
+using layer_tests::keeps_the_laws;
+using layer_tests::keeps_the_laws_in_double;
+using layer_tests::network_keeps_the_laws;
+using pg::basic_network;
+using pg::linear;
+using pg::shape;
+
+template <class Network>
+struct problem {
+  pg::host exec{pg::threads{1}};
+  Network net{exec, pg::uniform{3, -0.6, 0.6}};
+  typename Network::tape tape{exec, pg::max_batch{16}};
+  pg::testing::sample_set<Network, pg::cross_entropy> data;
+  explicit problem(std::size_t count) : data{pg::testing::draw_samples<Network, pg::cross_entropy>(5, count)} {}
+  [[nodiscard]] std::vector<typename Network::scalar> rows(const auto& samples) {
+    return pg::unprotected::evaluate(
+        exec, pg::materialise(pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape)));
+  }
+};
+
+using twice = basic_network<double, shape{4}, pg::tied<1, linear<4>>, pg::tanh, pg::tied<1, linear<4>>, linear<3>>;
+using apart = basic_network<double, shape{4}, linear<4>, pg::tanh, linear<4>, linear<3>>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(structure)
+
+BOOST_AUTO_TEST_CASE(tied_laws) { network_keeps_the_laws<twice>(); }
+BOOST_AUTO_TEST_CASE(tied_laws_in_float) { network_keeps_the_laws<twice::rebind<float>>(); }
+BOOST_AUTO_TEST_CASE(tied_three_times_with_positions_and_images) {
+  using sequence = basic_network<double, shape{3, 4}, pg::tied<7, linear<4>, pg::tanh>, pg::tied<7, linear<4>, pg::tanh>,
+                                 pg::tied<7, linear<4>, pg::tanh>, pg::mean_over_positions, linear<3>>;
+  static_assert(sequence::parameter_count == 20 + 15);
+  network_keeps_the_laws<sequence>();
+  using image =
+      basic_network<double, shape{2, 5, 4}, pg::conv2d<2, 3, pg::padding<1>>,
+                    pg::residual<pg::tied<2, pg::conv2d<2, 3, pg::padding<1>>>, pg::tanh,
+                                 pg::tied<2, pg::conv2d<2, 3, pg::padding<1>>>>,
+                    pg::flatten, linear<3>>;
+  static_assert(image::parameter_count == 2 * 38 + 3 * 41);
+  network_keeps_the_laws<image>();
+}
+
+BOOST_AUTO_TEST_CASE(a_tied_gradient_is_the_sum_of_the_uses) {
+  problem<twice> shared{5};
+  problem<apart> separate{5};
+  const auto copy = [&](std::size_t from, std::size_t to) {
+    const auto values = shared.net.layer_parameters(from);
+    std::copy(values.begin(), values.end(), separate.net.layer_parameters(to).begin());
+  };
+  copy(0, 0);
+  copy(2, 2);
+  copy(3, 3);
+  BOOST_TEST(shared.net.layer_parameters(0).data() == shared.net.layer_parameters(2).data());
+  const auto shared_rows = shared.rows(shared.data.view());
+  const pg::batch<apart, pg::cross_entropy> same{shared.data.inputs, shared.data.targets};
+  const auto separate_rows = separate.rows(same);
+  for (std::size_t b = 0; b < 5; ++b) {
+    for (std::size_t i = 0; i < 20; ++i) {
+      const double sum = separate_rows[b * 55 + i] + separate_rows[b * 55 + 20 + i];
+      BOOST_TEST(std::fabs(shared_rows[b * 35 + i] - sum) <= 1e-14);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(frozen_blocks_are_not_trained) {
+  using net = basic_network<double, shape{4}, linear<5>, pg::frozen<linear<4>, pg::tanh>, linear<3>>;
+  using free = basic_network<double, shape{4}, linear<5>, linear<4>, pg::tanh, linear<3>>;
+  static_assert(net::parameter_count == 25 + 15 && net::frozen_parameter_count == 24);
+  static_assert(free::parameter_count == 25 + 24 + 15 && free::frozen_parameter_count == 0);
+  network_keeps_the_laws<net>();
+  problem<net> some{4};
+  problem<free> all{4};
+  const auto copy = [&](std::size_t from, std::size_t to) {
+    const auto values = some.net.layer_parameters(from);
+    std::copy(values.begin(), values.end(), all.net.layer_parameters(to).begin());
+  };
+  for (const std::size_t entry : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) copy(entry, entry);
+  const auto rows = some.rows(some.data.view());
+  const pg::batch<free, pg::cross_entropy> same{some.data.inputs, some.data.targets};
+  const auto all_rows = all.rows(same);
+  for (std::size_t b = 0; b < 4; ++b) {
+    for (std::size_t i = 0; i < 40; ++i) {
+      BOOST_TEST(rows[b * 40 + i] == all_rows[b * 64 + (i < 25 ? i : i + 24)]);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_computed_for_frozen_blocks_in_front) {
+  using net = basic_network<double, shape{4}, pg::frozen<linear<5>, pg::tanh>, linear<3>>;
+  constexpr const auto& table = pg::on_host::program<net>::table;
+  static_assert(table.outer_count == 1 && !table.nodes[0].backward && !table.nodes[1].backward);
+  static_assert(!table.nodes[2].input_gradient);
+  network_keeps_the_laws<net>();
+}
+
+BOOST_AUTO_TEST_CASE(parallel_laws) {
+  keeps_the_laws<pg::parallel<linear<2>, pg::sequential<>, pg::sequential<linear<3>, pg::tanh>>, shape{4, 3}>();
+  keeps_the_laws_in_double<pg::parallel<pg::conv2d<2, 1>, pg::sequential<>>, shape{2, 3, 3}>();
+  keeps_the_laws_in_double<pg::parallel<linear<2>, pg::sequential<linear<3>, pg::tanh>>, shape{5}>();
+}
+
+BOOST_AUTO_TEST_CASE(mean_over_positions_laws) { keeps_the_laws<pg::mean_over_positions, shape{5, 3}>(); }
+
+BOOST_AUTO_TEST_CASE(lengths_laws) {
+  network_keeps_the_laws<basic_network<double, pg::variable(shape{5, 3}), linear<4>, pg::tanh,
+                                       pg::residual<linear<4>, pg::sigmoid>, pg::mean_over_positions, linear<3>>>();
+}
+
+BOOST_AUTO_TEST_CASE(what_lies_beyond_a_length_does_not_exist) {
+  using net = basic_network<double, pg::variable(shape{6, 3}), linear<4>, pg::tanh, linear<2>, pg::mean_over_positions,
+                            linear<3>>;
+  using cut = basic_network<double, shape{2, 3}, linear<4>, pg::tanh, linear<2>, pg::mean_over_positions, linear<3>>;
+  problem<net> whole{3};
+  whole.data.lengths = {2, 6, 1};
+  const auto before = whole.rows(whole.data.view());
+  for (std::size_t i = 2 * 3; i < 6 * 3; ++i) whole.data.input(0)[i] = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t i = 3; i < 6 * 3; ++i) whole.data.input(2)[i] = 1e300;
+  BOOST_TEST(whole.rows(whole.data.view()) == before, boost::test_tools::per_element());
+
+  problem<cut> short_one{1};
+  const auto values = whole.net.parameters();
+  std::copy(values.begin(), values.end(), short_one.net.parameters().begin());
+  const std::vector<double> first(whole.data.inputs.begin(), whole.data.inputs.begin() + 6);
+  const std::vector<std::int32_t> target{whole.data.targets[0]};
+  const pg::batch<cut, pg::cross_entropy> sample{first, target};
+  const auto row = short_one.rows(sample);
+  for (std::size_t i = 0; i < row.size(); ++i) BOOST_TEST(row[i] == before[i]);
+}
+
+BOOST_AUTO_TEST_CASE(lengths_that_do_not_fit_are_refused) {
+  using net = basic_network<double, pg::variable(shape{6, 3}), pg::mean_over_positions, linear<3>>;
+  const std::vector<double> inputs(2 * 18);
+  const std::vector<std::int32_t> targets(2);
+  using batch = pg::batch<net, pg::cross_entropy>;
+  using lengths = std::vector<std::uint32_t>;
+  BOOST_CHECK_THROW((batch{inputs, targets, lengths{0, 1}}), std::invalid_argument);
+  BOOST_CHECK_THROW((batch{inputs, targets, lengths{7, 1}}), std::invalid_argument);
+  BOOST_CHECK_THROW((batch{inputs, targets, lengths{1}}), std::invalid_argument);
+  BOOST_CHECK_THROW((batch{inputs, targets}), std::invalid_argument);
+  BOOST_CHECK_NO_THROW((batch{inputs, targets, lengths{6, 1}}));
+}
+
+BOOST_AUTO_TEST_CASE(groups_are_clipped_on_their_own) {
+  using net = basic_network<double, shape{4}, linear<5>, pg::tanh, pg::parameter_group<1, linear<4>, pg::tanh>,
+                            pg::parameter_group<2, linear<3>>>;
+  problem<net> p{7};
+  const auto samples = p.data.view();
+  const auto g = pg::per_sample_gradients(p.net, pg::cross_entropy{}, samples, p.tape);
+  const auto rows = pg::unprotected::evaluate(p.exec, pg::materialise(g));
+  const std::vector<pg::l2_clip_norm> bounds{pg::l2_clip_norm{0.1}, pg::l2_clip_norm{0.05}, pg::l2_clip_norm{0.3}};
+  const auto clipped = pg::clip_per_group(g, bounds);
+  BOOST_TEST(std::fabs(clipped.sensitivity() - std::sqrt(0.01 + 0.0025 + 0.09)) < 1e-12);
+  const auto sum = pg::unprotected::evaluate(p.exec, pg::sum(clipped));
+  std::vector<double> expected(net::parameter_count);
+  constexpr std::size_t ends[] = {25, 49, 64};
+  for (std::size_t b = 0; b < 7; ++b) {
+    std::size_t first = 0;
+    for (std::size_t group = 0; group < 3; ++group) {
+      double squared = 0;
+      for (std::size_t i = first; i < ends[group]; ++i) squared += rows[b * 64 + i] * rows[b * 64 + i];
+      const double weight = std::min(1.0, bounds[group].value() / std::sqrt(squared));
+      for (std::size_t i = first; i < ends[group]; ++i) expected[i] += weight * rows[b * 64 + i];
+      first = ends[group];
+    }
+  }
+  for (std::size_t i = 0; i < 64; ++i) BOOST_TEST(std::fabs(sum[i] - expected[i]) <= 1e-13);
+  const std::vector<pg::l2_clip_norm> too_few(2, pg::l2_clip_norm{1.0});
+  BOOST_CHECK_THROW(static_cast<void>(pg::clip_per_group(g, too_few)), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(dropout_layer)
+
+using dropped = pg::network<shape{64}, pg::dropout<std::ratio<1, 4>>, linear<3>>;
+
+BOOST_AUTO_TEST_CASE(laws_in_evaluation) { keeps_the_laws<pg::dropout<std::ratio<1, 4>>, shape{5, 3}>(); }
+
+BOOST_AUTO_TEST_CASE(bits_depend_on_key_step_record_and_element_only) {
+  using net = pg::network<shape{40}, linear<8>, pg::dropout<std::ratio<1, 2>>, pg::tanh, pg::dropout<std::ratio<1, 4>>,
+                          linear<3>>;
+  constexpr std::size_t records_count = 50;
+  const auto data = pg::testing::draw_samples<net, pg::cross_entropy>(9, records_count);
+  const pg::dataset<float, std::int32_t> records{data.inputs, data.targets, net::input_shape};
+  std::vector<std::uint32_t> all(records_count);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
+  const std::vector<std::uint32_t> few{31, 7, 7, 44};
+  const auto run = [&](std::size_t thread_count, std::span<const std::uint32_t> ids, std::uint64_t seed, int steps) {
+    const pg::host exec{pg::threads{thread_count}};
+    const net model{exec, pg::uniform{2, -0.5, 0.5}};
+    net::tape tape{exec, pg::max_batch{records_count}};
+    const pg::batch<net, pg::cross_entropy> samples{records, ids};
+    pg::seeded_generator generator{seed};
+    for (int i = 1; i < steps; ++i) static_cast<void>(generator.next_step());
+    const auto g =
+        pg::with_randomness(pg::per_sample_gradients(model, pg::cross_entropy{}, samples, tape), generator);
+    const auto once = pg::unprotected::evaluate(exec, pg::materialise(g));
+    BOOST_TEST(pg::unprotected::evaluate(exec, pg::materialise(g)) == once, boost::test_tools::per_element());
+    return once;
+  };
+  const auto reference = run(1, all, 1, 1);
+  BOOST_TEST(run(3, all, 1, 1) == reference, boost::test_tools::per_element());
+  const auto part = run(2, few, 1, 1);
+  constexpr std::size_t width = net::parameter_count;
+  for (std::size_t i = 0; i < few.size(); ++i) {
+    for (std::size_t k = 0; k < width; ++k) BOOST_TEST(part[i * width + k] == reference[few[i] * width + k]);
+  }
+  BOOST_TEST(run(1, all, 2, 1) != reference);
+  BOOST_TEST(run(1, all, 1, 2) != reference);
+}
+
+BOOST_AUTO_TEST_CASE(keeps_the_right_share_and_scales_it) {
+  using net = basic_network<double, shape{4096}, pg::dropout<std::ratio<1, 4>>, linear<2, pg::no_bias>>;
+  const pg::host exec{pg::threads{1}};
+  const net model{exec, pg::ones{}};
+  net::tape tape{exec, pg::max_batch{64}};
+  const std::vector<double> inputs(64 * 4096, 1.0);
+  const std::vector<double> targets(64 * 2);
+  const pg::batch<net, pg::mean_squared_error> samples{inputs, targets};
+  pg::seeded_generator generator{7};
+  const auto g = pg::with_randomness(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape), generator);
+  const auto sums = pg::unprotected::evaluate(exec, pg::outputs(g));
+  double kept = 0;
+  for (std::size_t b = 0; b < 64; ++b) kept += sums[2 * b] * 0.75;
+  const double share = kept / (64 * 4096);
+  BOOST_TEST(std::fabs(share - 0.75) < 5 * std::sqrt(0.75 * 0.25 / (64 * 4096)));
+  const auto plain =
+      pg::unprotected::evaluate(exec, pg::outputs(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape)));
+  BOOST_TEST(plain[0] == 4096);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
