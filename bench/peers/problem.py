@@ -1,48 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks: one table of layers each, from which every framework's network is made, ours included.
 
-Parameters travel between frameworks as one flat float32 vector in PyTorch's order, inputs as [records, channels,
-height, width]. JAX computes channels-last, as its users do: its weights are rearranged on their way in and out, outside
-what is timed.
+Parameters travel between frameworks as one flat float32 vector in PyTorch's order, images as [records, channels,
+height, width], sequences as [records, positions] of ids or [records, positions, features]. JAX computes channels-last,
+as its users do: its images and weights are rearranged on their way in and out, outside what is timed.
 """
 
 import dataclasses
 import math
 
+from layers import Activation, AdaptiveAvgPool, Conv, Flatten, Linear, Norm, Pool
+from sequences import (CrossAttention, Embedding, MeanOverPositions, Recurrent, SinusoidalPositions,
+                       TransformerEncoderLayer)
+
 CLASSES_SEED = 20240229
 LEAST_DATA_BYTES = 64 << 20  # more than caches hold, so that a step reads its batch from memory as it would in training
 
-
-@dataclasses.dataclass(frozen=True)
-class Layer:
-    kind: str
-    size: int = 0  # output channels, output features, or side of an adaptive pool's output
-    kernel: int = 0
-    stride: int = 1
-    padding: int = 0
-
-
-def conv(size, kernel, stride=1, padding=0):
-    return Layer("conv", size, kernel, stride, padding)
-
-
-def linear(size):
-    return Layer("linear", size)
+conv, linear, adaptive_avg_pool = Conv, Linear, AdaptiveAvgPool
+relu, sigmoid, flatten = Activation("relu"), Activation("sigmoid"), Flatten()
 
 
 def max_pool(kernel, stride=None):
-    return Layer("max_pool", 0, kernel, stride or kernel)
+    return Pool("max", kernel, stride or kernel)
 
 
 def avg_pool(kernel):
-    return Layer("avg_pool", 0, kernel, kernel)
-
-
-def adaptive_avg_pool(size):
-    return Layer("adaptive_avg_pool", size)
-
-
-relu, sigmoid, flatten = Layer("relu"), Layer("sigmoid"), Layer("flatten")
+    return Pool("avg", kernel, kernel)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +37,16 @@ class Task:
     default: bool = False
     # between two frameworks' sums of a batch's gradients, relative, in L2; where it is more, README.md says why
     largest_difference: float = 1e-4
+    vocabulary: int = 0  # not 0: inputs are ids below it, int32
+    loss: str = "cross_entropy"  # or "mean_squared_error" with targets shaped like the output
+    # a training step; otherwise only forward and backward, with the samples' norms in the DP frameworks
+    update: bool = True
+
+
+def layer_task(source, input, layer, **more):
+    """One of Opacus' layers alone."""
+    return Task(f"Yousefpour et al. 2021: {source}, forward and backward with the samples' norms", input, (layer,),
+                batches=(16, 64, 256, 512), loss="mean_squared_error", update=False, **more)
 
 
 def vgg(widths):
@@ -84,8 +77,9 @@ TASKS = {
         conv(256, 3, padding=1), relu, conv(10, 3, padding=1), adaptive_avg_pool(1), flatten), default=True),
     "mlp": Task("Lee and Kifer 2021: MLP 784-128-256-10, sigmoid", (784,), (
         linear(128), sigmoid, linear(256), sigmoid, linear(10)), default=True),
-    "lee_kifer_cnn": Task("Lee and Kifer 2021: MNIST CNN", (1, 28, 28), (
-        conv(20, 5), relu, max_pool(2), conv(50, 5), relu, max_pool(2), flatten, linear(128), relu, linear(10))),
+    "lk_cnn": Task("Lee and Kifer 2021: MNIST CNN, 129,388 parameters", (1, 28, 28), (
+        conv(20, 5), relu, max_pool(2), conv(50, 5), relu, max_pool(2), flatten, linear(128), relu, linear(10)),
+        batches=(16, 32, 256, 2048)),
     "alexnet": Task("Rochette et al. 2019, Table 1: AlexNet without dropout at 256 x 256", (3, 256, 256), (
         conv(64, 11, 4, 2), relu, max_pool(3, 2), conv(192, 5, padding=2), relu, max_pool(3, 2),
         conv(384, 3, padding=1), relu, conv(256, 3, padding=1), relu, conv(256, 3, padding=1), relu, max_pool(3, 2),
@@ -105,6 +99,29 @@ TASKS = {
     "opacus_conv": Task("Yousefpour et al. 2021: convolution 64 -> 64, 8 x 8, here with a mean over positions and a "
                         "classifier's training step", (64, 50, 100), (
         conv(64, 8), adaptive_avg_pool(1), flatten), batches=(16,)),
+    "embed": Task("Subramani et al. 2021, Yousefpour et al. 2021: IMDb embedding net, 160,098 parameters", (256,), (
+        Embedding(10_004, 16), MeanOverPositions(), linear(2)), vocabulary=10_004),
+    "lstm": Task("Subramani et al. 2021, Yousefpour et al. 2021: IMDb LSTM, one bias, 1,081,002 parameters", (256,), (
+        Embedding(10_004, 100), Recurrent("lstm", 100, biases=1), MeanOverPositions(), linear(2)), batches=(16, 256),
+        vocabulary=10_004),
+    "lk_rnn": Task("Lee and Kifer 2021: RNN over the rows of an MNIST image, 21,514 parameters", (28, 28), (
+        Recurrent("rnn", 128, last=True), linear(10)), batches=(32,)),
+    "lk_lstm": Task("Lee and Kifer 2021: LSTM over the rows of an MNIST image, 82,186 parameters", (28, 28), (
+        Recurrent("lstm", 128, last=True), linear(10)), batches=(32,)),
+    "lk_transformer": Task("Lee and Kifer 2021: transformer, 512 embedded words, 483,002 parameters", (512, 200), (
+        SinusoidalPositions(), TransformerEncoderLayer(8, 800), MeanOverPositions(), linear(2)), batches=(32,)),
+    "layer_linear": layer_task("linear 512 -> 512", (512,), linear(512)),
+    "layer_conv": layer_task("convolution 64 -> 64, 8 x 8, of 50 x 100", (64, 50, 100), conv(64, 8)),
+    "layer_layernorm": layer_task("layer norm of 64", (64,), Norm("layer")),
+    "layer_instancenorm": layer_task("instance norm of 256 x 64", (256, 64), Norm("instance")),
+    "layer_groupnorm": layer_task("group norm of 256 in 16 groups", (256,), Norm("group", 16)),
+    "layer_embedding": layer_task("embedding 20,000 x 100 of one id", (1,), Embedding(20_000, 100),
+                                  vocabulary=20_000),
+    "layer_mha": layer_task("attention of 64 positions to 128 others, 100 features, 4 heads", (192, 100),
+                            CrossAttention(4, 64)),
+    "layer_rnn": layer_task("RNN 100 -> 100, 128 steps, no bias", (128, 100), Recurrent("rnn", 100, biases=0)),
+    "layer_gru": layer_task("GRU 100 -> 100, 128 steps, no bias", (128, 100), Recurrent("gru", 100, biases=0)),
+    "layer_lstm": layer_task("LSTM 100 -> 100, 128 steps, no bias", (128, 100), Recurrent("lstm", 100, biases=0)),
 }
 
 
@@ -112,169 +129,129 @@ def shapes(task):
     """The shape before each layer, and the last output's."""
     result = [tuple(task.input)]
     for layer in task.layers:
-        shape = result[-1]
-        if layer.kind in ("conv", "max_pool", "avg_pool"):
-            sides = [(side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in shape[1:]]
-            shape = (layer.size if layer.kind == "conv" else shape[0], *sides)
-        elif layer.kind == "adaptive_avg_pool":
-            shape = (shape[0], layer.size, layer.size)
-        elif layer.kind == "linear":
-            shape = (layer.size,)
-        elif layer.kind == "flatten":
-            shape = (math.prod(shape),)
-        result.append(shape)
+        result.append(layer.output(result[-1]))
     return result
 
 
-def parameter_shapes(task):
-    """(weight's shape, outputs) of every layer with parameters, in PyTorch's order; the bias follows its weight."""
-    result = []
-    for layer, shape in zip(task.layers, shapes(task)):
-        if layer.kind == "conv":
-            result.append((layer.size, shape[0], layer.kernel, layer.kernel))
-        elif layer.kind == "linear":
-            result.append((layer.size, shape[0]))
-    return result
+def weights(task):
+    """For every layer the list of its tensors of parameters, in PyTorch's order."""
+    return [layer.weights(shape) for layer, shape in zip(task.layers, shapes(task))]
 
 
 def parameter_count(task):
-    return sum(math.prod(shape) + shape[0] for shape in parameter_shapes(task))
+    return sum(weight.count for group in weights(task) for weight in group)
 
 
 def initial_parameters(task):
-    """Uniform in +-1 / sqrt(fan-in), as nn.Linear and nn.Conv2d start."""
+    """Linear maps as nn.Linear, nn.Conv2d and nn.LSTM start; tables and norms uniform too."""
     import numpy
 
     generator = numpy.random.Generator(numpy.random.PCG64(1))
     parts = []
-    for shape in parameter_shapes(task):
-        bound = 1 / math.sqrt(math.prod(shape[1:]))
-        for count in (math.prod(shape), shape[0]):
-            parts.append((2 * generator.random(count, dtype=numpy.float32) - 1) * numpy.float32(bound))
+    for weight in (weight for group in weights(task) for weight in group):
+        uniform = 2 * generator.random(weight.count, dtype=numpy.float32) - 1
+        parts.append(uniform * numpy.float32(weight.bound) + numpy.float32(weight.centre))
     return numpy.concatenate(parts)
 
 
-def records(task, batches):
-    """Made-up records, uniform in [0, 1), and random labels; at least two of the largest batch."""
+def data_files(task):
+    """(name, type, shape of a record) of the inputs' file and of the targets'."""
+    inputs = ("inputs.i32", "int32") if task.vocabulary else ("inputs.f32", "float32")
+    if task.loss == "cross_entropy":
+        return (*inputs, tuple(task.input)), ("labels.i32", "int32", ())
+    return (*inputs, tuple(task.input)), ("targets.f32", "float32", shapes(task)[-1])
+
+
+def record_count(task, batches):
+    """At least two of the largest batch, or one that is larger than caches are."""
+    size = sum(4 * math.prod(shape) for _, kind, shape in data_files(task) if shape)
+    most = max(batches)
+    return max(most if most * size > LEAST_DATA_BYTES else 2 * most, LEAST_DATA_BYTES // size)
+
+
+def write_records(task, batches, folder):
+    """Made-up records: numbers uniform in [0, 1), ids uniform over the vocabulary; random labels."""
     import numpy
 
     generator = numpy.random.Generator(numpy.random.PCG64(CLASSES_SEED))
-    size = math.prod(task.input)
-    count = max(2 * max(batches), LEAST_DATA_BYTES // (4 * size))
-    inputs = generator.random((count, *task.input), dtype=numpy.float32)
-    labels = generator.integers(0, math.prod(shapes(task)[-1]), count).astype(numpy.int32)
-    return inputs, labels
+    count = record_count(task, batches)
+    limits = {"inputs.i32": task.vocabulary, "labels.i32": math.prod(shapes(task)[-1])}
+    for name, kind, shape in data_files(task):
+        if kind == "int32":
+            values = generator.integers(0, limits[name], (count, *shape)).astype(numpy.int32)
+        else:
+            values = generator.random((count, *shape), dtype=numpy.float32)
+        values.tofile(folder / name)
+
+
+def read_records(task, folder):
+    """What write_records wrote. Large files are mapped, so that the processes share their memory."""
+    import numpy
+
+    result = []
+    for name, kind, shape in data_files(task):
+        path = folder / name
+        if path.stat().st_size > 2 * LEAST_DATA_BYTES:
+            values = numpy.memmap(path, kind, "c")
+            values[::1024].sum()  # in memory before the first step
+        else:
+            values = numpy.fromfile(path, kind)
+        result.append(numpy.asarray(values).reshape(-1, *shape))
+    return result
 
 
 def cpp_header(task):
     """The network as a type of ours."""
-
-    def options(layer, usual_stride=1):
-        given = f", pg::stride<{layer.stride}>" if layer.stride != usual_stride else ""
-        return given + (f", pg::padding<{layer.padding}>" if layer.padding else "")
-
-    names = {
-        "conv": lambda layer: f"pg::conv2d<{layer.size}, {layer.kernel}{options(layer)}>",
-        "linear": lambda layer: f"pg::linear<{layer.size}>",
-        "max_pool": lambda layer: f"pg::max_pool2d<{layer.kernel}{options(layer, layer.kernel)}>",
-        "avg_pool": lambda layer: f"pg::avg_pool2d<{layer.kernel}{options(layer, layer.kernel)}>",
-        "adaptive_avg_pool": lambda layer: f"pg::adaptive_avg_pool2d<{layer.size}>",
-    }
-    layers = ",\n    ".join(names.get(layer.kind, lambda layer: f"pg::{layer.kind}")(layer) for layer in task.layers)
+    layers = ",\n    ".join(layer.cpp(shape) for layer, shape in zip(task.layers, shapes(task)))
+    sides = ", ".join(map(str, task.input))
+    shape = f"pg::token_ids({sides}, {task.vocabulary})" if task.vocabulary else f"pg::shape{{{sides}}}"
     return (f"// {task.source}\n#pragma once\n#include <pergrad/pergrad.hpp>\n"
             "namespace task {\nnamespace pg = pergrad;\n"
-            f"using network = pg::network<pg::shape{{{', '.join(map(str, task.input))}}},\n    {layers}>;\n"
+            f"using network = pg::network<{shape},\n    {layers}>;\n"
+            f"using loss = pg::{task.loss};\n"
+            f"inline constexpr bool update = {str(task.update).lower()};\n"
             f"static_assert(network::parameter_count == {parameter_count(task)});\n}}  // namespace task\n")
 
 
-def torch_module(task):
+def torch_module(task, flavour="torch"):
+    """(module, its parameters in the order of weights); flavours: see layers.py"""
     from torch import nn
 
-    modules = []
-    for layer, shape in zip(task.layers, shapes(task)):
-        modules.append({
-            "conv": lambda: nn.Conv2d(shape[0], layer.size, layer.kernel, layer.stride, layer.padding),
-            "linear": lambda: nn.Linear(shape[0], layer.size),
-            "max_pool": lambda: nn.MaxPool2d(layer.kernel, layer.stride),
-            "avg_pool": lambda: nn.AvgPool2d(layer.kernel),
-            "adaptive_avg_pool": lambda: nn.AdaptiveAvgPool2d(layer.size),
-            "relu": nn.ReLU,
-            "sigmoid": nn.Sigmoid,
-            "flatten": nn.Flatten,
-        }[layer.kind]())
-    return nn.Sequential(*modules)
+    parts = [layer.torch(shape, flavour) for layer, shape in zip(task.layers, shapes(task))]
+    return nn.Sequential(*[module for module, _ in parts]), [p for _, parameters in parts for p in parameters]
 
 
-def jax_logits(task):
-    """f(parameters, x) for a batch x, channels-last; parameters as jax_parameters gives them."""
-    import jax
-    import numpy
-    from jax import lax, numpy as jnp
-
+def jax_outputs(task):
+    """f(parameters, x) for a batch x, images channels-last; parameters as jax_parameters gives them."""
     steps = list(zip(task.layers, shapes(task)))
 
-    def averages(outputs, inputs):  # adaptive pooling of one axis as a matrix
-        matrix = numpy.zeros((outputs, inputs), numpy.float32)
-        for i in range(outputs):
-            begin, end = i * inputs // outputs, -((-(i + 1) * inputs) // outputs)
-            matrix[i, begin:end] = 1 / (end - begin)
-        return matrix
-
-    def logits(parameters, x):
-        rest = iter(parameters)
-        for layer, shape in steps:
-            window = (1, layer.kernel, layer.kernel, 1)
-            strides = (1, layer.stride, layer.stride, 1)
-            if layer.kind == "conv":
-                weight, bias = next(rest)
-                x = lax.conv_general_dilated(x, weight, (layer.stride,) * 2, ((layer.padding,) * 2,) * 2,
-                                             dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias
-            elif layer.kind == "linear":
-                weight, bias = next(rest)
-                x = x @ weight + bias
-            elif layer.kind == "max_pool":
-                x = lax.reduce_window(x, -jnp.inf, lax.max, window, strides, "VALID")
-            elif layer.kind == "avg_pool":
-                x = lax.reduce_window(x, 0.0, lax.add, window, strides, "VALID") / layer.kernel**2
-            elif layer.kind == "adaptive_avg_pool":
-                x = (x.mean((1, 2), keepdims=True) if layer.size == 1 else
-                     jnp.einsum("bhwc,ih,jw->bijc", x, averages(layer.size, shape[1]), averages(layer.size, shape[2])))
-            elif layer.kind == "flatten":
-                x = x.reshape(x.shape[0], -1)
-            else:
-                x = getattr(jax.nn, layer.kind)(x)
+    def outputs(parameters, x):
+        for (layer, shape), values in zip(steps, parameters):
+            x = layer.jax(shape, x, *values)
         return x
 
-    return logits
+    return outputs
 
 
 def _flattened_shapes(task):
-    """For every layer with parameters the image that was flattened into its input, or None."""
+    """For every layer the image that was flattened into its input, or None."""
     result, image = [], None
     for layer, shape in zip(task.layers, shapes(task)):
-        if layer.kind == "flatten":
-            image = shape
-        elif layer.kind in ("conv", "linear"):
-            result.append(image if layer.kind == "linear" else None)
-            image = None
+        result.append(image)
+        image = shape if isinstance(layer, Flatten) and len(shape) == 3 else None
     return result
 
 
 def jax_parameters(task, flat):
-    """[(weight, bias), ...] with weights [h, w, in, out] and [in, out], inputs of a linear layer channels-last."""
+    """For every layer the tuple of its tensors as JAX's users shape them: [h, w, in, out] and [in, out]."""
     result, start = [], 0
-    for shape, image in zip(parameter_shapes(task), _flattened_shapes(task)):
-        weight = flat[start:start + math.prod(shape)].reshape(shape)
-        start += weight.size
-        bias = flat[start:start + shape[0]]
-        start += bias.size
-        if len(shape) == 4:
-            weight = weight.transpose(2, 3, 1, 0)
-        elif image:
-            weight = weight.reshape(shape[0], *image).transpose(2, 3, 1, 0).reshape(-1, shape[0])
-        else:
-            weight = weight.T
-        result.append((weight.copy(), bias.copy()))
+    for group, image in zip(weights(task), _flattened_shapes(task)):
+        values = []
+        for weight in group:
+            part = flat[start:start + weight.count].reshape(weight.shape)
+            start += weight.count
+            values.append(weight.to_jax(part, image).copy())
+        result.append(tuple(values))
     return result
 
 
@@ -282,15 +259,6 @@ def flat_parameters(task, parameters):
     """The inverse of jax_parameters."""
     import numpy
 
-    parts = []
-    for (weight, bias), shape, image in zip(parameters, parameter_shapes(task), _flattened_shapes(task)):
-        weight = numpy.asarray(weight)
-        if len(shape) == 4:
-            weight = weight.transpose(3, 2, 0, 1)
-        elif image:
-            channels, height, width = image
-            weight = weight.reshape(height, width, channels, shape[0]).transpose(3, 2, 0, 1)
-        else:
-            weight = weight.T
-        parts += [weight.ravel(), numpy.asarray(bias).ravel()]
-    return numpy.concatenate(parts)
+    return numpy.concatenate([weight.from_jax(numpy.asarray(values), image).ravel()
+                              for group, tensors, image in zip(weights(task), parameters, _flattened_shapes(task))
+                              for weight, values in zip(group, tensors)])

@@ -82,14 +82,15 @@ def markdown(machine, rows):
         lines = []
         for row in group:
             if "failure" in row:
-                figures = [row["failure"].replace("|", "\\|"), "", "", "", ""]
+                figures = [row["failure"].replace("|", "\\|"), "", "", "", "", ""]
             else:
                 figures = [number(row["us_per_sample_median"]), number(row["us_per_sample_minimum"]),
                            f"{row['first_step_seconds']:.2f}", f"{row['peak_mb']:.0f}",
+                           f"{row['step_mb']:.1f}" if "step_mb" in row else "",
                            f"{row['difference']:.0e}" if "difference" in row else "reference"]
             lines.append([row["framework"], KINDS[row["private"]], row.get("version", ""), *figures])
         text.append(markdown_table(["framework", "step", "version", "us a sample, median", "minimum", "first step, s",
-                                    "peak MB", "sum's difference"], lines))
+                                    "peak MB", "of it for the steps", "difference"], lines))
     return "\n".join(text)
 
 

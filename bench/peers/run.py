@@ -83,7 +83,8 @@ class Peer:
         private, module, variant = FRAMEWORKS[name]
         self.name, self.private, self.cores = name, private, cores
         threads = str(len(cores))
-        self.command = ([str(folder / "ours"), variant, threads, str(folder)] if module is None else
+        self.program = folder / "ours" if module is None else None
+        self.command = ([str(self.program), variant, threads, str(folder)] if module is None else
                         [sys.executable, str(HERE / "worker.py"), module, variant, task_name, str(folder)])
         if shutil.which("taskset"):
             self.command = ["taskset", "-c", ",".join(map(str, cores)), *self.command]
@@ -105,6 +106,8 @@ class Peer:
 
     def ask(self, command):
         """Sends a command and waits for the answer."""
+        if self.program and not self.program.exists():
+            raise PeerFailure("does not compile")
         if not self.alive():
             self.start()
         deadline = time.monotonic() + MOST_SECONDS
@@ -163,9 +166,7 @@ def write_problem(task, folder):
         header.write_text(text)
     initial = problem.initial_parameters(task)
     numpy.save(folder / "initial.npy", initial)
-    inputs, labels = problem.records(task, task.batches)
-    inputs.tofile(folder / "inputs.f32")
-    labels.tofile(folder / "labels.i32")
+    problem.write_records(task, task.batches, folder)
     return initial
 
 
@@ -178,7 +179,8 @@ def build_ours(folder):
     command = [*shlex.split(os.environ.get("CXX", "g++")), "-std=c++20", "-O2", "-DNDEBUG", "-march=native",
                f"-I{ROOT / 'include'}", f"-I{folder}", str(source), "-o", str(program), "-pthread"]
     print(f"compiling our program for {folder.name}", flush=True)
-    subprocess.run(command, check=True)
+    program.unlink(missing_ok=True)
+    subprocess.run(command, check=False)  # without a program our turn fails, the others' do not
 
 
 def relative_difference(left, right):
@@ -202,19 +204,29 @@ class Comparison:
         self.microseconds.pop(peer.name, None)
 
     def check(self, peer, path):
-        """Compares the sum with that of the first framework of the same kind, which is ours if it takes part."""
-        after = numpy.load(path)
+        """Compares the result with that of the first framework of the same kind, which is ours if it takes part."""
+        task = problem.TASKS[self.task_name]
+        result = numpy.load(path).astype(numpy.float64)
         path.unlink()
-        total = self.initial.astype(numpy.float64) - after
-        if not numpy.isfinite(total).all():
-            raise PeerFailure("the sum of the gradients is not finite")
-        if peer.private not in self.references:
-            self.references[peer.private] = total
-        else:
-            difference = relative_difference(total, self.references[peer.private])
-            self.rows[peer.name]["difference"] = difference
-            if not difference <= problem.TASKS[self.task_name].largest_difference:
-                raise PeerFailure(f"WRONG: its sum of the gradients differs by {difference:.1e}")
+        count = len(self.initial)
+        if len(result) != count + (self.batch if peer.private and not task.update else 0):
+            raise PeerFailure(f"WRONG: it gives {len(result)} numbers")
+        if task.update:
+            parts = {"sum of the gradients": (peer.private, self.initial - result)}
+        else:  # private and non-private frameworks have the same mean
+            parts = {"mean of the gradients": (None, result[:count])}
+            if peer.private:
+                parts["samples' norms"] = (True, result[count:])
+        for name, (key, values) in parts.items():
+            if not numpy.isfinite(values).all():
+                raise PeerFailure(f"WRONG: its {name} is not finite")
+            if key not in self.references:
+                self.references[key] = values
+                continue
+            difference = relative_difference(values, self.references[key])
+            self.rows[peer.name]["difference"] = max(difference, self.rows[peer.name].get("difference", 0))
+            if not difference <= task.largest_difference:
+                raise PeerFailure(f"WRONG: its {name} differs by {difference:.1e}")
 
     def turn(self, peer, seconds):
         begin, before = busy_ticks(peer.cores), peer.used_ticks()
@@ -238,7 +250,7 @@ class Comparison:
         if large:
             self.rows[peer.name]["alternated"] = False
             self.turn(peer, self.seconds)
-            peer.ask("release")
+            self.rows[peer.name].update(peer.ask("release"))
         print(f"  {peer.name}: ready after {time.monotonic() - begin:.1f} s, "
               f"first step {answer['first_step_seconds']:.2f} s", flush=True)
         return not large
@@ -265,6 +277,8 @@ class Comparison:
                 except PeerFailure as failure:
                     self.fail(peer, str(failure))
                     waiting.remove(peer)
+        for peer in waiting:
+            self.rows[peer.name].update(peer.ask("release"))
         for name, times in self.microseconds.items():
             per_sample = [t / self.batch for t in times]
             self.rows[name].update(us_per_sample_median=statistics.median(per_sample),
@@ -276,6 +290,8 @@ def run_task(task_name, batches, frameworks, cores, seconds, scratch, logs, load
     task = problem.TASKS[task_name]
     folder = BUILD / task_name
     initial = write_problem(task, folder)
+    if len(task.input) != 3:  # no images
+        frameworks = [name for name in frameworks if name != "torch_channels_last"]
     if any(FRAMEWORKS[name][1] is None for name in frameworks):
         build_ours(folder)
     threads = str(len(cores))
@@ -297,7 +313,7 @@ def run_task(task_name, batches, frameworks, cores, seconds, scratch, logs, load
     finally:
         for peer in peers:
             peer.end()
-        for name in ("inputs.f32", "labels.i32", "initial.npy"):
+        for name in ("initial.npy", *(name for name, _, _ in problem.data_files(task))):
             (folder / name).unlink(missing_ok=True)
     return rows
 
@@ -334,7 +350,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         prog="bench/peers/run.sh", description="The same training steps in every framework, side by side.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="tasks:\n" + "".join(f"  {name:14} {task.source}; batches {', '.join(map(str, task.batches))}\n"
+        epilog="tasks:\n" + "".join(f"  {name:18} {task.source}; batches {', '.join(map(str, task.batches))}\n"
                                     for name, task in problem.TASKS.items())
                + "frameworks:\n  " + ", ".join(FRAMEWORKS))
     parser.add_argument("--task", type=names(problem.TASKS), metavar="T,...",

@@ -2,13 +2,18 @@
 """One peer in a process of its own: `worker.py MODULE VARIANT TASK FOLDER`, then commands on stdin.
 
     prepare BATCH FILE   first step with rate BATCH and without noise, so that it subtracts the (clipped) sum of the
-                         first batch's gradients from the parameters; writes the parameters to FILE
-    run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; answers their times
+                         first batch's gradients from the parameters; writes the parameters to FILE. In a task without
+                         update: the mean of the first batch's gradients, in the DP frameworks followed by the
+                         samples' norms
+    run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; answers their times.
+                         In a task without update: forward and backward only
     release              forgets the network and what it needed
 
-Every answer is one line of JSON.
+Every answer is one line of JSON. peak_mb is the most memory that the process ever held; step_mb, of `release`, the most
+during the last run minus what is left after the release: libraries and data.
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -27,17 +32,33 @@ NOISE = 1.1
 
 
 def peak_mb():
+    """Since the start, or since forget_peak."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024e-6
+
+
+def held_mb():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") * 1e-6
+
+
+def forget_peak():
+    """From now on the peak is that of what comes, where the kernel can do that; see proc(5), clear_refs."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+
+
+def give_back():
+    """What the C library keeps for later."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 class Session:
     def __init__(self, module, variant, task, folder):
         self.module, self.variant, self.task = module, variant, task
         self.initial = numpy.load(folder / "initial.npy")
-        inputs = numpy.fromfile(folder / "inputs.f32", numpy.float32).reshape(-1, *task.input)
-        labels = numpy.fromfile(folder / "labels.i32", numpy.int32)
-        self.inputs, self.labels = module.records(inputs, labels)
+        self.inputs, self.labels = module.records(*problem.read_records(task, folder))
         self.training = None
+        self.earlier_peak = 0.0
+        self.has_run = False
 
     def step(self):
         batch = self.batch
@@ -57,9 +78,10 @@ class Session:
         self.first = 0
 
     def release(self):
-        self.training = None
-        gc.collect()
-        return {}
+        peak, has_run = peak_mb(), self.has_run
+        self.training, self.has_run = None, False
+        give_back()
+        return {"step_mb": peak - held_mb()} if has_run else {}
 
     def prepare(self, batch, path):
         self.release()
@@ -69,11 +91,21 @@ class Session:
         self.start(float(self.batch), 0.0)
         self.step()
         first = time.perf_counter() - begin
-        numpy.save(path, self.training.parameters())
-        return {"version": self.module.version(), "first_step_seconds": first, "peak_mb": peak_mb()}
+        if self.task.update:
+            numpy.save(path, self.training.parameters())
+        else:
+            numpy.save(path, numpy.concatenate([part for part in self.training.gradients() if part is not None]))
+        return {"version": self.module.version(), "first_step_seconds": first, "peak_mb": self.peak_mb()}
+
+    def peak_mb(self):
+        return max(self.earlier_peak, peak_mb())
 
     def run(self, seconds):
         self.start(RATE, NOISE)
+        give_back()
+        self.earlier_peak = self.peak_mb()
+        forget_peak()
+        self.has_run = True
         times = [self.seconds_of_step()]
         if times[0] < float(seconds):
             times = []  # it found others' data in the caches
@@ -81,7 +113,7 @@ class Session:
         while total < float(seconds):
             times.append(self.seconds_of_step())
             total += times[-1]
-        return {"microseconds": [t * 1e6 for t in times], "peak_mb": peak_mb()}
+        return {"microseconds": [t * 1e6 for t in times], "peak_mb": self.peak_mb()}
 
 
 def main():

@@ -1,33 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/golden/golden_cases.py - the networks, losses and batch sizes of the golden tests
-"""GROUPS: name of a data file -> its cases. One group is one C++ translation unit."""
+"""Images and vectors; golden_more_cases.py has the rest and the list of all groups."""
 
 from golden_layers import (BCE, CE, MSE, NS, adaptive_avg_pool2d, avg_pool2d, conv2d, cpp_list, flatten, gelu, linear,
                            max_pool2d, relu, repeat, residual, sequential, sigmoid, softplus, tanh)
 
-GROUPS = {"conv": [], "conv_input": [], "pool": [], "dense": [], "mix": []}
+GROUPS = {}    # name of a data file -> its cases; one group is one C++ translation unit
 
 
 class Case:
     """shape: of one input; exact: inputs and parameters are multiples of 1/4, so that the first layers do not round;
     ties: the gradient depends on which of equal values max-pooling takes; zeros: it depends on ReLU's derivative at 0;
     negative: every max-pool input is negative; formula: inputs and parameters are a formula of the index and only some
-    gradient entries are kept; range: of the inputs; tweak: function of (inputs, targets, parameters), edits them."""
+    gradient entries are kept; range: of the inputs; tweak: function of (inputs, targets, parameters), edits them;
+    vocabulary: inputs are ids below it; lengths: of each sample, which is padded with numbers that mean nothing."""
 
     def __init__(self, name, shape, layers, loss, batch, exact=False, ties=False, zeros=False, negative=False,
-                 formula=False, range=2.0, tweak=None):
+                 formula=False, range=2.0, tweak=None, vocabulary=None, lengths=None):
         self.name, self.shape, self.layers, self.loss, self.batch = name, shape, layers, loss, batch
         self.exact, self.ties, self.zeros, self.negative = exact, ties, zeros, negative
-        self.formula, self.range, self.tweak = formula, range, tweak
+        self.formula, self.range, self.tweak, self.vocabulary, self.lengths = formula, range, tweak, vocabulary, lengths
 
     def cpp(self):
         shape = f"{NS}shape{{{', '.join(map(str, self.shape))}}}"
+        if self.vocabulary:
+            shape = f"{NS}token_ids({self.shape[0]}, {self.vocabulary})"
+        if self.lengths:
+            shape = f"{NS}variable({shape})"
         network = f"{NS}basic_network<double, {shape}, {cpp_list(self.layers)}>"
         return f"PERGRAD_GOLDEN({self.name}, ({network}), {NS}{self.loss})"
 
 
 def add(group, name, shape, layers, loss, batch, **options):
-    GROUPS[group].append(Case(name, shape, layers, loss, batch, **options))
+    GROUPS.setdefault(group, []).append(Case(name, shape, layers, loss, batch, **options))
 
 
 def cycle(index, offset=0):
@@ -72,9 +77,9 @@ GEOMETRIES = [
 
 def conv_name(prefix, shape, out, kernel, options):
     def label(value):
-        return str(value) if isinstance(value, int) else f"{value[0]}x{value[1]}"
+        return str(value) if isinstance(value, int) else "x".join(map(str, value))
 
-    letters = {"stride": "s", "padding": "p", "dilation": "d", "groups": "g"}
+    letters = {"stride": "s", "padding": "p", "output_padding": "op", "dilation": "d", "groups": "g"}
     parts = [prefix, "x".join(map(str, shape)), f"o{out}", "k" + label(kernel)]
     parts += [letters[key] + label(value) for key, value in options.items() if key != "bias"]
     return "_".join(parts + ([] if options.get("bias", True) else ["nobias"]))

@@ -59,6 +59,8 @@ numbers load(const std::string& group, const std::string& name) {
   result.inputs = values(stored.at("inputs"), result.batch * stored.at("input_size").get<std::size_t>());
   result.parameters = values(stored.at("parameters"), result.parameter_count);
   result.targets = values(stored.at("targets"), 0);
+  result.lengths = stored.value("lengths", std::vector<std::uint32_t>{});
+  result.frozen = stored.value("frozen", std::vector<double>{});
   result.outputs = values(stored.at("outputs"), 0);
   result.losses = values(stored.at("losses"), 0);
   result.squared_norms = values(stored.at("squared_norms"), 0);
@@ -135,6 +137,50 @@ BOOST_AUTO_TEST_CASE(every_case_has_a_network_and_numbers) {
        {
 #include "mix_cases.inc"
        }},
+      {"conv1d",
+       {
+#include "conv1d_cases.inc"
+       }},
+      {"conv3d",
+       {
+#include "conv3d_cases.inc"
+       }},
+      {"transposed",
+       {
+#include "transposed_cases.inc"
+       }},
+      {"pool13",
+       {
+#include "pool13_cases.inc"
+       }},
+      {"norms",
+       {
+#include "norms_cases.inc"
+       }},
+      {"structure",
+       {
+#include "structure_cases.inc"
+       }},
+      {"embedding",
+       {
+#include "embedding_cases.inc"
+       }},
+      {"recurrent",
+       {
+#include "recurrent_cases.inc"
+       }},
+      {"given_state",
+       {
+#include "given_state_cases.inc"
+       }},
+      {"attention",
+       {
+#include "attention_cases.inc"
+       }},
+      {"variable",
+       {
+#include "variable_cases.inc"
+       }},
   };
   for (const auto& [group, names] : groups) {
     std::set<std::string> stored;
@@ -151,6 +197,7 @@ BOOST_AUTO_TEST_CASE(every_case_has_a_network_and_numbers) {
         BOOST_CHECK_EQUAL(one.losses.size(), one.batch);
         BOOST_CHECK_EQUAL(one.squared_norms.size(), one.batch);
         BOOST_CHECK_EQUAL(one.parameters.size(), one.parameter_count);
+        BOOST_CHECK_EQUAL(one.lengths.size(), group == "variable" ? one.batch : 0U);
         const auto kept = [&one](std::size_t count) { return (count + one.gradient_stride - 1) / one.gradient_stride; };
         BOOST_CHECK_EQUAL(one.gradients.size(), kept(one.batch * one.parameter_count));
         BOOST_CHECK_EQUAL(one.clipped_sum.size(), kept(one.parameter_count));

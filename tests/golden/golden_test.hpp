@@ -7,7 +7,10 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <ratio>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,9 +25,11 @@ struct numbers {
   std::size_t parameter_count = 0;
   std::size_t gradient_stride = 1;  ///< of gradients and clipped_sum only entries 0, stride, 2 stride, ... are stored
   double l2_clip_norm = 0.0;
-  std::vector<double> inputs;
-  std::vector<double> targets;  ///< class indices, or one value per output
-  std::vector<double> parameters;
+  std::vector<double> inputs;          ///< or integer ids
+  std::vector<double> targets;         ///< class indices, or one value per output
+  std::vector<std::uint32_t> lengths;  ///< of each sample, if they have lengths of their own
+  std::vector<double> parameters;      ///< that are trained: gradients are theirs
+  std::vector<double> frozen;
   std::vector<double> outputs;
   std::vector<double> losses;
   std::vector<double> squared_norms;
@@ -46,6 +51,23 @@ inline void check(const char* quantity, const std::vector<double>& computed, con
   BOOST_CHECK_MESSAGE(problem.empty(), quantity << ": " << problem);
 }
 
+/// The numbers as values of another type. Fails the running test if one of them is no such value.
+template <class Value>
+[[nodiscard]] std::vector<Value> exactly(const std::vector<double>& given) {
+  std::vector<Value> result;
+  result.reserve(given.size());
+  for (const double number : given) {
+    result.push_back(static_cast<Value>(number));
+    BOOST_REQUIRE_EQUAL(static_cast<double>(result.back()), number);
+  }
+  return result;
+}
+
+inline void assign(std::span<double> parameters, const std::vector<double>& values) {
+  BOOST_REQUIRE_EQUAL(parameters.size(), values.size());
+  std::copy(values.begin(), values.end(), parameters.begin());
+}
+
 /// `void (Network)` -> `Network`: lets a macro take a type with commas, in parentheses.
 template <class Signature>
 struct parenthesised;
@@ -60,19 +82,17 @@ void run(const std::string& group, const std::string& name) {
 
   pergrad::host exec;
   Network network{exec, pergrad::zeros{}};
-  const std::span<double> parameters = network.parameters();
-  BOOST_REQUIRE_EQUAL(parameters.size(), expected.parameter_count);
-  for (std::size_t index = 0; index < parameters.size(); ++index) parameters[index] = expected.parameters[index];
+  assign(network.parameters(), expected.parameters);
+  assign(network.frozen_parameters(), expected.frozen);
 
+  using input_value = typename Network::input_value;
   using target = typename Loss::template target<double>;
-  std::vector<target> targets;
-  for (const double value : expected.targets) {
-    targets.push_back(static_cast<target>(value));
-    BOOST_REQUIRE_EQUAL(static_cast<double>(targets.back()), value);
-  }
+  const std::vector<input_value> inputs = exactly<input_value>(expected.inputs);
+  const std::vector<target> targets = exactly<target>(expected.targets);
 
   typename Network::tape tape{exec, pergrad::max_batch{expected.batch}};
-  const pergrad::batch<Network, Loss> data{std::span<const double>{expected.inputs}, std::span<const target>{targets}};
+  const pergrad::batch<Network, Loss> data{std::span<const input_value>{inputs}, std::span<const target>{targets},
+                                           std::span<const std::uint32_t>{expected.lengths}};
   const auto gradients = pergrad::per_sample_gradients(network, Loss{}, data, tape);
   const auto clipped = pergrad::clip(gradients, pergrad::l2_clip_norm{expected.l2_clip_norm});
 

@@ -3,15 +3,18 @@
 # tests/golden/make_golden.py - float64 per-sample gradients by PyTorch, the oracle of the golden tests
 """Writes data/<group>.json (numbers) and <group>_cases.inc (C++ network types) next to this file.
 
-    python3 make_golden.py              both; needs PyTorch (CPU)
+    python3 make_golden.py [GROUP...]   both; needs PyTorch (CPU); of these groups, or of all
     python3 make_golden.py --headers    only the .inc files; needs no PyTorch
     python3 make_golden.py --check      writes nothing; fails if the .inc files are not what it would write
 
-The cases are in golden_cases.py, the layers that they are made of in golden_layers.py. Nothing that is written depends
-on the library under test. Before a case is written it is checked:
+The cases are in golden_*cases.py, the layers that they are made of in golden_layers.py and golden_sequences.py. Nothing
+that is written depends on the library under test. Before a case is written it is checked:
 
-  * per-sample gradients by a loop over batches of one equal those of torch.func.vmap(torch.func.grad) to 1e-12;
-  * their sum over the samples equals the gradient of the batch's summed loss to 1e-12;
+  * per-sample gradients by a loop over batches of one equal those of torch.func.vmap(torch.func.grad) to 1e-12. The
+    loop uses PyTorch's modules, on samples that are cut to their length; under vmap recurrent layers and embeddings are
+    written out, attention takes another path, and samples of varying length are padded and masked;
+  * their sum over the samples equals the gradient of the batch's summed loss to 1e-12; samples of varying length are
+    padded, packed for recurrent layers, masked for attention;
   * up to 40 of their columns equal central differences of the losses (not in exact or formula cases);
   * no ReLU input and no two largest values of a max-pool window are so close that rounding could decide between them,
     except where exact arithmetic makes them equal;
@@ -19,7 +22,7 @@ on the library under test. Before a case is written it is checked:
 """
 
 import argparse
-import contextlib
+import copy
 import math
 import pathlib
 import platform
@@ -28,30 +31,39 @@ import statistics
 import sys
 import zlib
 
+import golden_more_cases        # noqa: F401 (adds to GROUPS)
+import golden_sequence_cases    # noqa: F401 (adds to GROUPS)
 from golden_cases import GROUPS
-from golden_layers import BCE, CE, build, pair, per_sample_losses
+from golden_kinks import Degenerate, check_kinks, check_tie_rule, other_rules
+from golden_layers import BCE, CE, Ids, build, computing, per_sample_losses, shared
 
 try:
     import torch
     import torch.nn as nn
-    import torch.nn.functional as F
 except ImportError:
     torch = None
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-GAP = 1e-4      # how far a ReLU input stays from 0, and a window's largest value from its second largest
 STRIDE = 29     # of a formula case's gradients every 29th is kept
-
-
-class Degenerate(Exception):
-    """This draw lies too close to a kink; draw again."""
 
 
 def formula_values(count, a, b, c, modulus, divisor):
     """((a i^2 + b i + c) mod modulus - floor(modulus / 2)) / divisor: integers, then one rounding, in any language."""
     values = [((a * i * i + b * i + c) % modulus - modulus // 2) / divisor for i in range(count)]
     return torch.tensor(values, dtype=torch.float64)
+
+
+def trained(module):
+    return [p for p in module.parameters() if p.requires_grad]
+
+
+def frozen(module):
+    return [p for p in module.parameters() if not p.requires_grad]
+
+
+def lengths_of(case):
+    return torch.tensor(case.lengths) if case.lengths else None
 
 
 def draw(case, rng, module, outputs):
@@ -67,7 +79,10 @@ def draw(case, rng, module, outputs):
     else:
         def number(scale):
             return rng.randint(-4, 4) / 4 if case.exact else round(rng.uniform(-scale, scale), 3)
-        inputs = torch.tensor([number(case.range) for _ in range(case.batch * size)], dtype=torch.float64)
+        if case.vocabulary:
+            inputs = torch.tensor([rng.randrange(case.vocabulary) for _ in range(case.batch * size)])
+        else:
+            inputs = torch.tensor([number(case.range) for _ in range(case.batch * size)], dtype=torch.float64)
         for parameter in module.parameters():
             fan_in = parameter[0].numel() if parameter.dim() > 1 else 4
             values = [number(math.sqrt(3 / fan_in)) for _ in range(parameter.numel())]
@@ -86,66 +101,6 @@ def draw(case, rng, module, outputs):
     return inputs, targets, recipe
 
 
-def check_kinks(case, module, inputs):
-    """Refuses inputs whose gradient rounding could change."""
-    gap = 1e-9 if case.formula else GAP
-
-    def watch(layer, arguments):
-        x = arguments[0].detach()
-        if isinstance(layer, nn.ReLU):
-            zero = x == 0
-            if not case.exact and bool(zero.any()) or bool((x[~zero].abs() < gap).any()):
-                raise Degenerate
-        elif isinstance(layer, nn.Softplus):
-            # PyTorch replaces softplus(x) by x beyond 20; between 19 and 40 that differs from the function.
-            if bool(((x > 19) & (x < 40)).any()):
-                raise Degenerate
-        elif isinstance(layer, nn.MaxPool2d):
-            if case.negative and bool((x >= 0).any()):
-                raise Degenerate
-            windows = pool_windows(layer, x)
-            if windows.shape[-1] > 1:
-                top = windows.topk(2, dim=-1).values
-                difference = top[..., 0] - top[..., 1]
-                tie = difference == 0
-                if not case.exact and bool((top[..., 0][tie] != 0).any()):
-                    raise Degenerate
-                if bool((difference[~tie] < gap).any()):
-                    raise Degenerate
-
-    hooks = [m.register_forward_pre_hook(watch) for m in module.modules()]
-    try:
-        with torch.no_grad():
-            module(inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def pool_windows(layer, x):
-    """[batch, channel, row, column, position in the window]"""
-    (kh, kw), (sh, sw), (ph, pw) = pair(layer.kernel_size), pair(layer.stride), pair(layer.padding)
-    padded = F.pad(x, (pw, pw, ph, ph), value=-math.inf)
-    return padded.unfold(2, kh, sh).unfold(3, kw, sw).flatten(4)
-
-
-@contextlib.contextmanager
-def other_rules():
-    """The last maximum of a window takes its gradient, and ReLU's derivative at 0 is 1."""
-    def last_maximum(layer, x):
-        windows = pool_windows(layer, x)
-        order = torch.arange(1, windows.shape[-1] + 1)
-        last = ((windows == windows.amax(-1, keepdim=True)) * order).argmax(-1, keepdim=True)
-        return windows.gather(-1, last).squeeze(-1)
-
-    kept = nn.MaxPool2d.forward, nn.ReLU.forward
-    nn.MaxPool2d.forward, nn.ReLU.forward = last_maximum, lambda layer, x: torch.where(x >= 0, x, 0 * x)
-    try:
-        yield
-    finally:
-        nn.MaxPool2d.forward, nn.ReLU.forward = kept
-
-
 def flat(tensors):
     return torch.cat([t.reshape(-1) for t in tensors])
 
@@ -153,9 +108,11 @@ def flat(tensors):
 def by_loop(case, module, inputs, targets):
     rows, outputs, losses = [], [], []
     for b in range(case.batch):
-        y = module(inputs[b:b + 1])
+        x = inputs[b:b + 1, :case.lengths[b]] if case.lengths else inputs[b:b + 1]
+        y = module(x)
         loss = per_sample_losses(case.loss, y, targets[b:b + 1])
-        rows.append(flat(torch.autograd.grad(loss.sum(), list(module.parameters()))))
+        gradients = torch.autograd.grad(loss.sum(), trained(module), materialize_grads=True)
+        rows.append(flat(gradients))
         outputs.append(y.detach().reshape(-1))
         losses.append(loss.detach().reshape(()))
     return torch.stack(outputs), torch.stack(losses), torch.stack(rows)
@@ -163,13 +120,18 @@ def by_loop(case, module, inputs, targets):
 
 def by_vmap(case, module, inputs, targets):
     from torch.func import functional_call, grad, vmap
-    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    module = copy.deepcopy(module)    # functional_call does not put back what is used twice
+    parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
 
-    def loss(parameters, x, t):
-        y = functional_call(module, parameters, (x.unsqueeze(0),))
+    def loss(parameters, x, t, length):
+        with computing(explicit=True, lengths=length.unsqueeze(0) if case.lengths else None):
+            y = functional_call(module, parameters, (x.unsqueeze(0),))
         return per_sample_losses(case.loss, y, t.unsqueeze(0)).sum()
 
-    gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs, targets)
+    lengths = lengths_of(case) if case.lengths else torch.zeros(case.batch)
+    with sdpa_kernel(SDPBackend.MATH):
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0, 0))(parameters, inputs, targets, lengths)
     return torch.cat([gradients[name].reshape(case.batch, -1) for name in parameters], dim=1)
 
 
@@ -178,34 +140,49 @@ def difference(a, b):
     return float((a - b).abs().max()) / max(float(b.abs().max()), 1e-300)
 
 
+def untrained_rows(module):
+    """Columns of an embedding's padding row: it is read, and its gradient is zero by definition."""
+    columns, offset = set(), 0
+    tables = {id(m.weight): m.padding_idx for m in module.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+    for parameter in trained(module):
+        row = tables.get(id(parameter))
+        if row is not None:
+            columns |= set(range(offset + row * parameter.shape[1], offset + (row + 1) * parameter.shape[1]))
+        offset += parameter.numel()
+    return columns
+
+
 def by_differences(case, module, inputs, targets, gradients, rng):
     """Largest error of up to 40 columns of the gradients against central differences of the losses."""
-    theta = nn.utils.parameters_to_vector(module.parameters()).detach()
+    theta = nn.utils.parameters_to_vector(trained(module)).detach()
     step, worst = 1e-6, 0.0
     columns = rng.sample(range(len(theta)), min(40, len(theta)))
-    with torch.no_grad():
+    columns = [column for column in columns if column not in untrained_rows(module)]
+    with torch.no_grad(), computing(lengths=lengths_of(case)):
         for column in columns:
             sides = []
             for sign in (1, -1):
                 moved = theta.clone()
                 moved[column] += sign * step
-                nn.utils.vector_to_parameters(moved, module.parameters())
+                nn.utils.vector_to_parameters(moved, trained(module))
                 sides.append(per_sample_losses(case.loss, module(inputs), targets))
             slope = (sides[0] - sides[1]) / (2 * step)
             worst = max(worst, float((slope - gradients[:, column]).abs().max()))
-        nn.utils.vector_to_parameters(theta, module.parameters())
+        nn.utils.vector_to_parameters(theta, trained(module))
     scale = max(float(gradients.abs().max()), float(sides[0].abs().max()))
     return worst / scale
 
 
 def compute(case):
-    module, out_shape = build(case.layers, case.shape)
+    shared.clear()
+    module, out_shape = build(case.layers, Ids(case.shape) if case.vocabulary else case.shape)
     assert len(out_shape) == 1, (case.name, out_shape)
     for attempt in range(2000):
         rng = random.Random(zlib.crc32(case.name.encode()) + attempt)
         inputs, targets, recipe = draw(case, rng, module, out_shape[0])
         try:
-            check_kinks(case, module, inputs)
+            with computing(explicit=True, lengths=lengths_of(case)):
+                check_kinks(case, module, inputs)
             outputs, losses, gradients = by_loop(case, module, inputs, targets)
             squared = (gradients * gradients).sum(1)
             norms = squared.sqrt()
@@ -220,8 +197,10 @@ def compute(case):
         raise SystemExit(f"{case.name}: no draw is what the case wants")
 
     errors = {"vmap": difference(by_vmap(case, module, inputs, targets), gradients)}
-    total = per_sample_losses(case.loss, module(inputs), targets).sum()
-    errors["sum"] = difference(flat(torch.autograd.grad(total, list(module.parameters()))), gradients.sum(0))
+    with computing(lengths=lengths_of(case)):
+        total = per_sample_losses(case.loss, module(inputs), targets).sum()
+    summed = flat(torch.autograd.grad(total, trained(module), materialize_grads=True))
+    errors["sum"] = difference(summed, gradients.sum(0))
     assert errors["vmap"] < 1e-12 and errors["sum"] < 1e-12, (case.name, errors)
     if not case.exact and not case.formula:
         errors["differences"] = by_differences(case, module, inputs, targets, gradients, rng)
@@ -231,7 +210,7 @@ def compute(case):
     factors = torch.where(norms > clip, clip / norms, torch.ones_like(norms))
     clipped = (factors[:, None] * gradients).sum(0)
 
-    theta = nn.utils.parameters_to_vector(module.parameters()).detach()
+    theta = nn.utils.parameters_to_vector(trained(module)).detach()
     fields = {
         "batch": case.batch,
         "input_size": math.prod(case.shape),
@@ -239,6 +218,8 @@ def compute(case):
         "inputs": recipe.get("inputs", inputs),
         "targets": targets,
         "parameters": recipe.get("parameters", theta),
+        "frozen": flat(frozen(module)).detach() if frozen(module) else None,
+        "lengths": lengths_of(case),
         "l2_clip_norm": clip,
         "outputs": outputs,
         "losses": losses,
@@ -251,7 +232,7 @@ def compute(case):
     else:
         fields["gradients"] = gradients
         fields["clipped_sum"] = clipped
-    return fields, errors, attempt
+    return {key: value for key, value in fields.items() if value is not None}, errors, attempt
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -287,24 +268,18 @@ def write_headers(only_check):
         sys.exit(f"make_golden.py: stale, run make_golden.py --headers: {', '.join(stale)}")
 
 
-def check_tie_rule():
-    """The first maximum in row-major order receives a max-pool window's gradient."""
-    x = torch.ones(1, 1, 3, 3, dtype=torch.float64, requires_grad=True)
-    F.max_pool2d(x, 2, 1).sum().backward()
-    assert x.grad.flatten().tolist() == [1, 1, 0, 1, 1, 0, 0, 0, 0], "PyTorch's tie rule has changed"
-
-
-def write_data():
+def write_data(groups):
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
+    torch.backends.mha.set_fastpath_enabled(False)
     check_tie_rule()
     made_by = dict(torch=torch.__version__, python=platform.python_version(), machine=platform.machine(),
                    cpu_capability=torch.backends.cpu.get_cpu_capability())
     print("versions:", made_by)
     (HERE / "data").mkdir(exist_ok=True)
     worst, count, size = {}, 0, 0
-    for group, cases in GROUPS.items():
-        parts = []
+    for group in groups:
+        parts, cases = [], GROUPS[group]
         for case in cases:
             fields, errors, attempt = compute(case)
             body = ",\n".join(f'"{key}": {json_value(value)}' for key, value in fields.items())
@@ -322,6 +297,7 @@ def write_data():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[[], *GROUPS], help="default: all")
     parser.add_argument("--headers", action="store_true", help="only the C++ case lists; needs no PyTorch")
     parser.add_argument("--check", action="store_true", help="only compare the C++ case lists with what is there")
     options = parser.parse_args()
@@ -332,7 +308,7 @@ def main():
         return
     if torch is None:
         sys.exit("make_golden.py: PyTorch is not installed (pip install torch); --headers needs none")
-    write_data()
+    write_data(options.groups or GROUPS)
 
 
 if __name__ == "__main__":

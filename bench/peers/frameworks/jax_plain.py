@@ -12,13 +12,26 @@ def version():
     return f"jax {jax.__version__}"
 
 
-def records(inputs, labels):
+def records(*arrays):
     """Channels-last, as JAX's users keep images."""
-    return numpy.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if inputs.ndim == 4 else inputs, labels
+    return [numpy.ascontiguousarray(values.transpose(0, 2, 3, 1)) if values.ndim == 4 else values for values in arrays]
 
 
-def cross_entropy(logits, labels):
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1)[:, 0]
+def losses_of(task):
+    """f(parameters, x, y), one number a sample."""
+    outputs = problem.jax_outputs(task)
+
+    def cross_entropy(parameters, x, y):
+        return -jnp.take_along_axis(jax.nn.log_softmax(outputs(parameters, x)), y[:, None], 1)[:, 0]
+
+    def mean_squared_error(parameters, x, y):
+        return ((outputs(parameters, x) - y) ** 2).reshape(len(y), -1).mean(1)
+
+    return {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}[task.loss]
+
+
+def norm_of(tree):
+    return jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(tree)))
 
 
 def add_noise(tree, key, deviation):
@@ -33,14 +46,18 @@ def descend(parameters, gradient, rate):
 
 
 class JaxTraining:
-    """update(parameters, x, y, rate, noise, key) gives the parameters after a step; it is compiled here."""
+    """Compiles what a step is.
 
-    def __init__(self, task, update):
+    update(parameters, x, y, rate, noise, key) gives the parameters after a step; gradients(parameters, x, y), for tasks
+    without update, the mean of the samples' gradients and in the DP peers their norms.
+    """
+
+    def __init__(self, task, update, gradients):
         def step(parameters, x, y, rate, noise, key, count):
             return update(parameters, x, y, rate, noise, jax.random.fold_in(key, count))
 
         self.task = task
-        self.update = jax.jit(step, donate_argnums=0)
+        self.compiled = jax.jit(step, donate_argnums=0) if task.update else jax.jit(gradients)
         self.key = jax.random.key(1)
 
     def start(self, parameters, rate, noise):
@@ -50,21 +67,27 @@ class JaxTraining:
 
     def step(self, x, y):
         self.count += 1
-        count = numpy.uint32(self.count)
-        self.values = jax.block_until_ready(self.update(self.values, x, y, self.rate, self.noise, self.key, count))
+        if self.task.update:
+            result = self.compiled(self.values, x, y, self.rate, self.noise, self.key, numpy.uint32(self.count))
+            self.values = jax.block_until_ready(result)
+        else:
+            self.results = None
+            self.results = jax.block_until_ready(self.compiled(self.values, x, y))
 
     def parameters(self):
         return problem.flat_parameters(self.task, self.values)
 
+    def gradients(self):
+        mean, norms = self.results
+        return problem.flat_parameters(self.task, mean), None if norms is None else numpy.asarray(norms)
+
 
 class Training(JaxTraining):
     def __init__(self, task, batch, variant):
-        logits = problem.jax_logits(task)
-
-        def loss(parameters, x, y):
-            return cross_entropy(logits(parameters, x), y).mean()
+        losses = losses_of(task)
+        gradient = jax.grad(lambda parameters, x, y: losses(parameters, x, y).mean())
 
         def update(parameters, x, y, rate, noise, key):
-            return descend(parameters, jax.grad(loss)(parameters, x, y), rate)
+            return descend(parameters, gradient(parameters, x, y), rate)
 
-        super().__init__(task, update)
+        super().__init__(task, update, lambda parameters, x, y: (gradient(parameters, x, y), None))

@@ -3,9 +3,9 @@
 
 import jax
 import jax_privacy
+from jax import numpy as jnp
 
-import problem
-from frameworks.jax_plain import JaxTraining, add_noise, cross_entropy, descend, records  # noqa: F401
+from frameworks.jax_plain import JaxTraining, add_noise, descend, losses_of, records  # noqa: F401
 
 
 def version():
@@ -14,14 +14,20 @@ def version():
 
 class Training(JaxTraining):
     def __init__(self, task, batch, variant):
-        logits = problem.jax_logits(task)
+        losses = losses_of(task)
 
         def loss(parameters, x, y):
-            return cross_entropy(logits(parameters, x), y).mean()
+            return losses(parameters, x, y).mean()
 
         clipped_sum = jax_privacy.clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=(1, 2))
+        sum_and_norms = jax_privacy.clipped_grad(loss, l2_clip_norm=jnp.inf, batch_argnums=(1, 2),
+                                                 return_grad_norms=True)
 
         def update(parameters, x, y, rate, noise, key):
             return descend(parameters, add_noise(clipped_sum(parameters, x, y), key, noise), rate / batch)
 
-        super().__init__(task, update)
+        def gradients(parameters, x, y):
+            total, more = sum_and_norms(parameters, x, y)
+            return jax.tree.map(lambda g: g / batch, total), more.grad_norms
+
+        super().__init__(task, update, gradients)

@@ -17,17 +17,30 @@ def version():
     return f"torch {torch.__version__}"
 
 
-def records(inputs, labels):
-    return torch.from_numpy(inputs), torch.from_numpy(labels).long()
+def records(*arrays):
+    """Whole numbers as int64, which PyTorch's users have."""
+    return [torch.from_numpy(values).long() if values.dtype == numpy.int32 else torch.from_numpy(values)
+            for values in arrays]
+
+
+def flat(tensors):
+    return numpy.concatenate([tensor.detach().contiguous().numpy().ravel() for tensor in tensors])
 
 
 class TorchTraining:
-    """A module whose parameters are set and read as one flat vector, in their order."""
+    """A module whose parameters are set and read as one flat vector, in problem.py's order.
 
-    def __init__(self, task):
-        self.module = problem.torch_module(task)
-        self.own_parameters = list(self.module.parameters())
+    A task without update leaves the mean of the gradients in .grad and, in the DP peers, their norms in self.norms.
+    """
+
+    def __init__(self, task, flavour="torch"):
+        self.task = task
+        self.module, self.own_parameters = problem.torch_module(task, flavour)
         self.rate = self.noise = 0.0
+        self.norms = None
+
+    def criterion(self, **options):
+        return {"cross_entropy": nn.CrossEntropyLoss, "mean_squared_error": nn.MSELoss}[self.task.loss](**options)
 
     def start(self, parameters, rate, noise):
         with torch.no_grad():
@@ -39,7 +52,11 @@ class TorchTraining:
         self.rate, self.noise = rate, noise
 
     def parameters(self):
-        return numpy.concatenate([p.detach().contiguous().numpy().ravel() for p in self.own_parameters])
+        return flat(self.own_parameters)
+
+    def gradients(self):
+        """The mean of the samples' gradients, and their norms or None."""
+        return flat([p.grad for p in self.own_parameters]), None if self.norms is None else self.norms.detach().numpy()
 
 
 class Training(TorchTraining):
@@ -50,7 +67,7 @@ class Training(TorchTraining):
             self.memory_format = torch.channels_last
             self.module.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(self.own_parameters, lr=1.0)
-        criterion = nn.CrossEntropyLoss()
+        criterion = self.criterion()
 
         def loss(x, y):
             return criterion(self.module(x), y)
@@ -70,4 +87,5 @@ class Training(TorchTraining):
             x = x.contiguous(memory_format=torch.channels_last)
         self.optimizer.zero_grad(set_to_none=True)
         self.loss(x, y).backward()
-        self.optimizer.step()
+        if self.task.update:
+            self.optimizer.step()

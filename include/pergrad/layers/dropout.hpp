@@ -33,25 +33,11 @@ struct dropout {
   static void forward(const Tile& tile) {
     using scalar = typename Tile::scalar;
     const std::size_t count = tile.in.size();
-    // 2^32 p: an element is kept if its 32 bits are not below.
-    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
-                                                          static_cast<long double>(Probability::den));
-    constexpr auto kept = static_cast<scalar>(static_cast<long double>(Probability::den) /
-                                              static_cast<long double>(Probability::den - Probability::num));
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const scalar* x = tile.x(b);
       scalar* y = tile.y(b);
       scalar* mask = tile.saved(b);
-      if (!tile.is_random()) {
-        for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
-      }
-      constexpr std::size_t together = 256;
-      std::uint32_t bits[together];
-      for (std::size_t first = 0; tile.is_random() && first < count; first += together) {
-        const std::size_t here = count - first < together ? count - first : together;
-        tile.random_bits(b, first, {bits, here});
-        for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? scalar{0} : kept;
-      }
+      draw_mask(tile, b, count, mask);
       for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
     }
   }
@@ -63,6 +49,27 @@ struct dropout {
       const auto* mask = tile.saved(b);
       auto* dx = tile.dx(b);
       for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+    }
+  }
+
+  /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
+  template <class Tile, class Scalar>
+  static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
+    // 2^32 p: an element is kept if its 32 bits are not below.
+    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
+                                                          static_cast<long double>(Probability::den));
+    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
+                                              static_cast<long double>(Probability::den - Probability::num));
+    if (!tile.is_random()) {
+      for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
+      return;
+    }
+    constexpr std::size_t together = 256;
+    std::uint32_t bits[together];
+    for (std::size_t first = 0; first < count; first += together) {
+      const std::size_t here = count - first < together ? count - first : together;
+      tile.random_bits(sample, first, {bits, here});
+      for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? Scalar{0} : kept;
     }
   }
 };

@@ -4,6 +4,7 @@
 // The table's per-sample gradient is dy itself: zero behind a sample's length, where dy is.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/host/kernels.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 
@@ -45,20 +47,19 @@ struct learned_positions {
   template <class Tile>
   static void forward(const Tile& tile) {
     const auto* table = tile.parameters;
-    const std::size_t size = tile.in.size();
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const auto* x = tile.x(b);
       auto* y = tile.y(b);
-      for (std::size_t i = 0; i < size; ++i) y[i] = x[i] + table[i];
+      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
+      });
     }
   }
   template <class Tile>
   static void backward(const Tile& tile) {
-    const std::size_t size = tile.in.size();
     for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < size; ++i) dx[i] = dy[i];
+      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
     }
   }
 };

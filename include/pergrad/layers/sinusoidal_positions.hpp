@@ -6,10 +6,12 @@
 // in the last place of a double, which is less than what a float holds for t up to 10^8.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include <pergrad/detail/mistakes.hpp>
+#include <pergrad/host/kernels.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -27,22 +29,21 @@ struct sinusoidal_positions {
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    const std::size_t size = tile.in.size();
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
     auto* table = tile.scratch(0);
     fill(tile.in.e0, tile.in.e1, table);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const auto* x = tile.x(b);
       auto* y = tile.y(b);
-      for (std::size_t i = 0; i < size; ++i) y[i] = x[i] + table[i];
+      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
+      });
     }
   }
   template <class Tile>
   static void backward(const Tile& tile) {
-    const std::size_t size = tile.in.size();
     for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
-      auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < size; ++i) dx[i] = dy[i];
+      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
     }
   }
 

@@ -6,6 +6,7 @@
 // with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -101,7 +102,7 @@ struct feed_forward_end {
       const std::ptrdiff_t count = tile.length(b) * features;
       if constexpr (drops) {
         dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
-        on_host::multiply_by(tile.y(b), tile.saved(b), count);
+        scale_by(tile.y(b), tile.saved(b), count);
       }
       on_host::add_to(tile.y(b), tile.x2(b), count);
     }
@@ -116,7 +117,7 @@ struct feed_forward_end {
       if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
       if constexpr (drops) {
         const std::ptrdiff_t count = tile.length(b) * features;
-        on_host::multiply_by(tile.saved(b), tile.dy(b), count);
+        scale_by(tile.saved(b), tile.dy(b), count);
         std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
       }
     }
@@ -132,6 +133,14 @@ struct feed_forward_end {
                                       .out_sample = tile.dx.step,
                                       .out_row = hidden});
     clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
+  }
+
+ private:
+  template <class Scalar>
+  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
+    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
+      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
+    });
   }
 };
 
