@@ -278,7 +278,10 @@ class Comparison:
                     self.fail(peer, str(failure))
                     waiting.remove(peer)
         for peer in waiting:
-            self.rows[peer.name].update(peer.ask("release"))
+            try:
+                self.rows[peer.name].update(peer.ask("release"))
+            except PeerFailure as failure:
+                self.fail(peer, str(failure))
         for name, times in self.microseconds.items():
             per_sample = [t / self.batch for t in times]
             self.rows[name].update(us_per_sample_median=statistics.median(per_sample),
@@ -290,7 +293,7 @@ def run_task(task_name, batches, frameworks, cores, seconds, scratch, logs, load
     task = problem.TASKS[task_name]
     folder = BUILD / task_name
     initial = write_problem(task, folder)
-    if len(task.input) != 3:  # no images
+    if len(task.input) != 3:
         frameworks = [name for name in frameworks if name != "torch_channels_last"]
     if any(FRAMEWORKS[name][1] is None for name in frameworks):
         build_ours(folder)

@@ -29,13 +29,16 @@
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
 #include <pergrad/layers/avg_pool2d.hpp>
 #include <pergrad/layers/batch_norm.hpp>
+#include <pergrad/layers/channel_affine.hpp>
 #include <pergrad/layers/conv2d.hpp>
 #include <pergrad/layers/dropout.hpp>
 #include <pergrad/layers/embedding.hpp>
 #include <pergrad/layers/embedding_bag.hpp>
 #include <pergrad/layers/flatten.hpp>
 #include <pergrad/layers/gelu.hpp>
+#include <pergrad/layers/group_norm.hpp>
 #include <pergrad/layers/gru.hpp>
+#include <pergrad/layers/instance_norm.hpp>
 #include <pergrad/layers/layer_norm.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/lstm.hpp>

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/normalisation.hpp>
@@ -39,7 +40,7 @@ struct channel_block {
   /// f(channel) in the channel's lane, for all channels of the block in order.
   template <class Scalar, class Function>
   [[nodiscard]] std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> lanes(Function&& f) const noexcept {
-    Scalar values[Width * wide_lanes]{};
+    Scalar values[static_cast<std::size_t>(Width * wide_lanes)]{};
     for (index lane = 0; lane < count; ++lane) values[lane] = f(first + lane);
     std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> result;
     for_each_index<static_cast<std::size_t>(Width)>(
@@ -232,6 +233,68 @@ inline void backward_image(const layout& dy_layout, const Scalar* dy, const layo
         dense += count;
       });
     });
+  });
+}
+
+/// The same of a sample with one pixel: its groups are rows.
+template <class Scalar>
+inline void forward_pixel(const Scalar* x, Scalar* y, index channels, index group_size, double epsilon,
+                          const Scalar* gain, const Scalar* shift, Scalar* xhat, Scalar* rates) noexcept {
+  for (index first = 0; first < channels; first += group_size) {
+    const auto by = normaliser_of_row<true>(x + first, group_size, epsilon);
+    *rates++ = by.rate;
+    forward_row<true>(x + first, group_size, by, gain == nullptr ? nullptr : gain + first,
+                      shift == nullptr ? nullptr : shift + first, xhat + first, y + first);
+  }
+}
+template <class Scalar>
+inline void backward_pixel(const Scalar* dy, Scalar* dx, index channels, index group_size, const Scalar* gain,
+                           const Scalar* xhat, const Scalar* rates, Scalar* gain_sums, Scalar* shift_sums) noexcept {
+  for (index first = 0; dx != nullptr && first < channels; first += group_size) {
+    backward_row<true>(xhat + first, *rates++, gain == nullptr ? nullptr : gain + first, dy + first, group_size,
+                       dx + first);
+  }
+  if (gain == nullptr) return;
+  on_host::for_each_vector<Scalar>(channels, [&](index i, const auto& lanes) {
+    lanes.store(shift_sums + i, lanes.load(dy + i));
+    lanes.store(gain_sums + i, lanes.load(dy + i) * lanes.load(xhat + i));
+  });
+}
+
+/// y = gain_c x + shift_c; `shift` may be null.
+template <class Scalar>
+inline void scale_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, const Scalar* gain,
+                        const Scalar* shift) noexcept {
+  const index channels = x_layout.values.channels;
+  for_each_block(0, channels, [&](const auto& block) {
+    constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
+    const auto gains = block.template lanes<Scalar>([&](index c) { return gain[c]; });
+    const auto shifts = block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
+    on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
+      for (index i = block.first; i < count; i += channels) {
+        for_each_index<width>([&](auto k) {
+          const index here = i + static_cast<index>(k) * wide_lanes;
+          block.store(y + to + here, narrow<Scalar>{load_narrow(x + from + here) * gains[k] + shifts[k]});
+        });
+      }
+    });
+  });
+}
+/// Over all pixels, a channel's sum of dy x and its sum of dy.
+template <class Scalar>
+inline void sum_image(const layout& dy_layout, const Scalar* dy, const layout& x_layout, const Scalar* x,
+                      Scalar* products, Scalar* sums) noexcept {
+  for_each_block(0, dy_layout.values.channels, [&](const auto& block) {
+    reduce_pixels<2>(
+        block, dy_layout, x_layout,
+        [&](index i, index j, auto) {
+          const wide slope = widen(load_narrow(dy + i));
+          return std::array{slope, slope * widen(load_narrow(x + j))};
+        },
+        [&](index c, const auto& total) {
+          sums[c] = static_cast<Scalar>(total[0]);
+          products[c] = static_cast<Scalar>(total[1]);
+        });
   });
 }
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/detail/grouped_norm.hpp - group norm and instance norm: groups of channels, each normalised over all its pixels
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pergrad/detail/channel_norm.hpp>
+#include <pergrad/detail/image_access.hpp>
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/detail/normalisation.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::detail {
+
+/// What `group_norm` and the instance norms have in common; with no `Groups` every channel is one. Saved: xhat as a
+/// dense image, one rate a group, and what the gains and shifts receive, which backward sums up on its way.
+template <std::size_t Groups, class... Options>
+struct grouped_norm {
+  static constexpr bool on_tiles = true;
+  static constexpr bool stored_order = true;
+  static constexpr norm_options options = gather_norm_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
+    return options.affine ? 2 * in.e0 : 0;
+  }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
+    return in.size() + group_count(in) + parameter_count(in);
+  }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return 2 * in.size(); }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    const std::size_t sums = in.size() + group_count(in);
+    factor_list<options.affine ? 2 : 0> list;
+    if constexpr (options.affine) {
+      list[0] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums});
+      list[1] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums + in.e0});
+    }
+    return list;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.axes_given || options.bias_given) return mistake::option_not_offered;
+    if (in.e0 % group_count(in) != 0) return mistake::groups_do_not_divide;
+    return in.varying_axis != 0 ? mistake::lengths_are_lost : mistake::none;
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    initialise_affine(initialiser, first, in.e0, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const image_extents image{tile.in};
+    const auto group_size = image.channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
+    const scalar* gain = options.affine ? tile.parameters : nullptr;
+    const scalar* shift = options.affine ? tile.parameters + image.channels : nullptr;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const image_source<scalar> x{image, tile.x_layout, tile.x(b), tile.scratch(b)};
+      const image_target<scalar> y{image, tile.y_layout, tile.y(b), tile.scratch(b) + image.size()};
+      scalar* xhat = tile.saved(b);
+      scalar* rates = xhat + image.size();
+      if (image.pixels > 1) {
+        normalisation::forward_image(x.at, x.values, y.at, y.values, group_size, options.epsilon, gain, shift, xhat,
+                                     rates);
+      } else {
+        normalisation::forward_pixel(x.values + x.at.start, y.values + y.at.start, image.channels, group_size,
+                                     options.epsilon, gain, shift, xhat, rates);
+      }
+      y.finish(image, tile.y_layout, tile.y(b));
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const image_extents image{tile.in};
+    const auto group_size = image.channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
+    const scalar* gain = options.affine ? tile.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      scalar* to = tile.wants_dx ? tile.dx(b) : nullptr;
+      const image_source<scalar> dy{image, tile.dy_layout, tile.dy(b), tile.scratch(b)};
+      const image_target<scalar> dx{image, tile.dx_layout, to, tile.scratch(b) + image.size()};
+      const scalar* xhat = tile.saved(b);
+      const scalar* rates = xhat + image.size();
+      scalar* gain_sums = tile.saved(b) + image.size() + image.channels / group_size;
+      scalar* shift_sums = gain_sums + image.channels;
+      if (image.pixels > 1) {
+        normalisation::backward_image(dy.at, dy.values, dx.at, dx.values, group_size, gain, xhat, rates, gain_sums,
+                                      shift_sums);
+      } else {
+        scalar* dx_first = dx.values == nullptr ? nullptr : dx.values + dx.at.start;
+        normalisation::backward_pixel(dy.values + dy.at.start, dx_first, image.channels, group_size, gain, xhat, rates,
+                                      gain_sums, shift_sums);
+      }
+      dx.finish(image, tile.dx_layout, to);
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
+};
+
+}  // namespace pergrad::inline v0_1::detail
