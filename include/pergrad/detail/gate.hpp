@@ -184,6 +184,11 @@ constexpr auto explain() {
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
   else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
