@@ -79,6 +79,7 @@ template <class Network>
     };
     if (i == 0) row.tape_bytes += slot_bytes(0);
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
+    if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
       if (leaf.node != i) continue;
@@ -91,7 +92,7 @@ template <class Network>
       const on_host::elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.node != i) continue;
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
-      row.modelled_cost += static_cast<double>(leaf.count * (leaf.step[0].extent * leaf.step[1].extent + 2));
+      row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
     }
   });
   return rows;

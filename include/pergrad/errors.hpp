@@ -70,6 +70,21 @@ template <class Where, class Layer, class Given> struct mixes_samples {
 template <class Where, class Layer, class Given> struct needs_an_image {
   static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
 };
+template <class Where, class Layer, class Given> struct needs_channels_and_positions {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_a_volume {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_two_axes {
+  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct reshape_changes_size {
+  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct output_padding_too_large {
+  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/networks.md");
+};
 template <class Where, class Layer, class Given> struct needs_features {
   static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
 };

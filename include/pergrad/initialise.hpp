@@ -2,7 +2,7 @@
 // pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
 //
 // Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
-// so a network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as
+// so a network starts alike on any machine. fan_in = in / groups * taps, fan_out = out * taps as
 // torch.nn.init counts them.
 #pragma once
 
@@ -136,7 +136,7 @@ void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64
   } else if constexpr (has_affine<Layer>) {
     constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
     const affine_map map = Layer::affine(in);
-    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const bool weight = i < map.weight_count();
       parameters[i] =

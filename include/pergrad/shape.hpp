@@ -49,33 +49,66 @@ struct shape {
   return sequence;
 }
 
-/// Height and width of a window, a stride, a padding or a dilation. One number means a square one.
+/// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
+/// height and width, with a depth of 1. A layer looks only at the axes that its input has: height alone for a sequence.
 struct extent {
+  std::size_t depth = 1;
   std::size_t height = 1;
   std::size_t width = 1;
 
   constexpr extent() noexcept = default;
   // Implicit, so that `conv2d<16, 8>` reads well.
-  constexpr extent(std::size_t both) noexcept  // NOLINT(google-explicit-constructor)
-      : height{both}, width{both} {}
+  constexpr extent(std::size_t all) noexcept  // NOLINT(google-explicit-constructor)
+      : depth{all}, height{all}, width{all} {}
   constexpr extent(std::size_t rows, std::size_t columns) noexcept : height{rows}, width{columns} {}
+  constexpr extent(std::size_t planes, std::size_t rows, std::size_t columns) noexcept
+      : depth{planes}, height{rows}, width{columns} {}
+  /// Depth · height · width.
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return depth * height * width; }
   friend constexpr bool operator==(const extent&, const extent&) noexcept = default;
 };
 
-/// Layer option: step between neighbouring windows. `stride<2>` or `stride<2, 1>` (height, width).
-template <std::size_t Height, std::size_t Width = Height>
+namespace detail {
+
+/// The numbers of an option: one for all axes, two for height and width, three for all of them; `otherwise` elsewhere.
+template <std::size_t... Sizes>
+[[nodiscard]] constexpr extent extent_of(std::size_t otherwise) noexcept {
+  constexpr std::size_t count = sizeof...(Sizes);
+  constexpr std::size_t given[count + 1] = {Sizes..., 0};
+  if constexpr (count == 1) {
+    return {given[0]};
+  } else if constexpr (count == 2) {
+    return {otherwise, given[0], given[1]};
+  } else if constexpr (count == 3) {
+    return {given[0], given[1], given[2]};
+  } else {
+    return {otherwise};
+  }
+}
+
+}  // namespace detail
+
+/// Layer option: step between neighbouring windows. `stride<2>`, `stride<2, 1>` (height, width) or `stride<1, 2, 2>`
+/// (depth, height, width).
+template <std::size_t... Sizes>
 struct stride {
-  static constexpr extent value{Height, Width};
+  static constexpr extent value = detail::extent_of<Sizes...>(1);
 };
-/// Layer option: zeros around the input. `padding<3>` or `padding<1, 0>` (height, width), on both sides.
-template <std::size_t Height, std::size_t Width = Height>
+/// Layer option: zeros around the input. `padding<3>`, `padding<1, 0>` (height, width) or `padding<0, 1, 1>`, on both
+/// sides.
+template <std::size_t... Sizes>
 struct padding {
-  static constexpr extent value{Height, Width};
+  static constexpr extent value = detail::extent_of<Sizes...>(0);
 };
 /// Layer option: distance between the taps of a kernel; 1 means dense.
-template <std::size_t Height, std::size_t Width = Height>
+template <std::size_t... Sizes>
 struct dilation {
-  static constexpr extent value{Height, Width};
+  static constexpr extent value = detail::extent_of<Sizes...>(1);
+};
+/// Layer option of a transposed convolution: rows and columns that its output has more, on the far sides.
+template <std::size_t... Sizes>
+struct output_padding {
+  static constexpr extent value = detail::extent_of<Sizes...>(0);
 };
 /// Layer option: split channels into independent groups.
 template <std::size_t Count>
@@ -92,24 +125,57 @@ struct window_options {
   extent stride{1};
   extent padding{0};
   extent dilation{1};
+  extent output_padding{0};
   std::size_t groups = 1;
   bool bias = true;
   bool stride_given = false;
+  bool output_padding_given = false;
+  std::size_t axes_given = 0;  ///< the most numbers that an option has
   bool unknown_given = false;  ///< something that is no option at all
+
+  constexpr void count_axes(std::size_t numbers) noexcept {
+    axes_given = numbers > axes_given ? numbers : axes_given;
+    unknown_given = unknown_given || numbers == 0 || numbers > 3;
+  }
+  /// The same options for a layer with fewer axes: an extent of 1 along the others.
+  [[nodiscard]] constexpr window_options on(std::size_t axes) const noexcept;
 };
 
-template <std::size_t Height, std::size_t Width>
-constexpr void apply(window_options& options, pergrad::stride<Height, Width> option) noexcept {
+/// What is left of an extent for a layer on a sequence (1: height), an image (2) or a volume (3).
+[[nodiscard]] constexpr extent on_axes(extent given, std::size_t axes, std::size_t otherwise) noexcept {
+  return {axes < 3 ? otherwise : given.depth, given.height, axes < 2 ? otherwise : given.width};
+}
+constexpr window_options window_options::on(std::size_t axes) const noexcept {
+  window_options result = *this;
+  result.stride = on_axes(stride, axes, 1);
+  result.padding = on_axes(padding, axes, 0);
+  result.dilation = on_axes(dilation, axes, 1);
+  result.output_padding = on_axes(output_padding, axes, 0);
+  result.unknown_given = unknown_given || axes_given > axes;
+  return result;
+}
+
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::stride<Sizes...> option) noexcept {
   options.stride = option.value;
   options.stride_given = true;
+  options.count_axes(sizeof...(Sizes));
 }
-template <std::size_t Height, std::size_t Width>
-constexpr void apply(window_options& options, pergrad::padding<Height, Width> option) noexcept {
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::padding<Sizes...> option) noexcept {
   options.padding = option.value;
+  options.count_axes(sizeof...(Sizes));
 }
-template <std::size_t Height, std::size_t Width>
-constexpr void apply(window_options& options, pergrad::dilation<Height, Width> option) noexcept {
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::dilation<Sizes...> option) noexcept {
   options.dilation = option.value;
+  options.count_axes(sizeof...(Sizes));
+}
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::output_padding<Sizes...> option) noexcept {
+  options.output_padding = option.value;
+  options.output_padding_given = true;
+  options.count_axes(sizeof...(Sizes));
 }
 template <std::size_t Count>
 constexpr void apply(window_options& options, pergrad::groups<Count> option) noexcept {
@@ -137,6 +203,18 @@ template <class... Options>
   const std::size_t padded = size + 2 * padding;
   return kernel == 0 || stride == 0 || padded < reach ? 0 : (padded - reach) / stride + 1;
 }
+
+/// The inner axes of a sample of shape {channels, ...}: a sequence's positions are its height.
+[[nodiscard]] constexpr extent image_size(shape of) noexcept {
+  return of.rank() == 2 ? extent{of.e1, 1} : of.rank() == 3 ? extent{of.e1, of.e2} : extent{of[1], of[2], of[3]};
+}
+/// {channels, positions}, {channels, height, width} or {channels, depth, height, width}.
+[[nodiscard]] constexpr shape image_shape(std::size_t channels, extent size, std::size_t axes) noexcept {
+  return axes == 1   ? shape{channels, size.height}
+         : axes == 2 ? shape{channels, size.height, size.width}
+                     : shape{channels, size.depth, size.height, size.width};
+}
+[[nodiscard]] constexpr bool has_zero(extent of) noexcept { return of.size() == 0; }
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1

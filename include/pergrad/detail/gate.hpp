@@ -87,14 +87,17 @@ template <class Layer>
 }
 
 /// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
-/// beyond), or it says what becomes of the length, or it says that it takes care of lengths itself.
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the axis
+/// that the layer takes for them.
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
-  if constexpr (requires { requires Layer::knows_lengths; }) {
-    return true;
-  } else {
-    return in.varying_axis == 0 || out.varying_axis != 0;
-  }
+  constexpr bool knows = requires { requires Layer::knows_lengths; };
+  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool either = requires { requires Layer::is_transpose; };
+  if (in.varying_axis == 0) return true;
+  if (in.varying_axis == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis == 1 && channels_first) return false;
+  return knows || out.varying_axis != 0;
 }
 
 /// What is wrong with a layer on this input, before anything else of it is used.
@@ -276,6 +279,11 @@ constexpr auto explain() {
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
   else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};

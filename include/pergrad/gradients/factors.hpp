@@ -89,11 +89,15 @@ template <class... Factors>
   return {factors...};
 }
 
-/// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, height, width) input.
+/// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, depth, height, width) input.
 ///
-/// View t = (i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W as
-/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view
-/// that sees everything at one position.
+/// View t = (d, i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W
+/// as `[out, in / groups, kernel.depth, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear
+/// layer is the view that sees everything at one position; images and sequences have a depth of 1.
+///
+/// With `adjoint` the layer is the map's adjoint, a transposed convolution: `in_...` describes its output y and
+/// `out_...` its input x, y = sum_t view_t^T(W^T x_t) + b with b as `[in]`. Its gradient is the outer-product sum of the
+/// same map, with x in the place of delta and the output gradient in the place of x.
 struct affine_map {
   std::size_t in_channels = 0;
   extent in_size;
@@ -105,19 +109,19 @@ struct affine_map {
   extent dilation{1};
   std::size_t groups = 1;
   bool bias = true;
+  bool adjoint = false;
 
   /// Positions T of the view.
-  [[nodiscard]] constexpr std::size_t positions() const noexcept { return out_size.height * out_size.width; }
+  [[nodiscard]] constexpr std::size_t positions() const noexcept { return out_size.size(); }
   /// Width of the view per group: d.
-  [[nodiscard]] constexpr std::size_t view_width() const noexcept {
-    return in_channels / groups * kernel.height * kernel.width;
-  }
+  [[nodiscard]] constexpr std::size_t view_width() const noexcept { return in_channels / groups * kernel.size(); }
   /// Outputs per group: p.
   [[nodiscard]] constexpr std::size_t group_outputs() const noexcept { return out_channels / groups; }
   [[nodiscard]] constexpr std::size_t weight_count() const noexcept { return out_channels * view_width(); }
-  [[nodiscard]] constexpr std::size_t parameter_count() const noexcept {
-    return weight_count() + (bias ? out_channels : 0);
+  [[nodiscard]] constexpr std::size_t bias_count() const noexcept {
+    return bias ? (adjoint ? in_channels : out_channels) : 0;
   }
+  [[nodiscard]] constexpr std::size_t parameter_count() const noexcept { return weight_count() + bias_count(); }
 };
 
 }  // namespace pergrad::inline v0_1

@@ -79,16 +79,63 @@ template <class Scalar>
   return dot(a, a, count);
 }
 
+/// to[i * to_step] (=|+=) from[i * from_step]
+template <class Scalar>
+inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count, bool accumulate) {
+  if (from_step == 1 && to_step == 1) {
+    if (accumulate) {
+      add_to(to, from, count);
+    } else {
+      std::copy_n(from, count, to);
+    }
+  } else if (accumulate) {
+    for (index i = 0; i < count; ++i) to[i * to_step] += from[i * from_step];
+  } else {
+    for (index i = 0; i < count; ++i) to[i * to_step] = from[i * from_step];
+  }
+}
+/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a transposition,
+/// in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the others, count).
+template <class Function>
+inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
+  const index pixels = image.values.pixels();
+  const index line_pixels = image.line_pixels();
+  for (index number = 0; number < image.lines(); ++number) {
+    const index first = image.line_start(number);
+    for (index pixel = 0; pixel < line_pixels; pixel += line) {
+      const index together = std::min(line, line_pixels - pixel);
+      const index here = first + pixel * image.column;
+      const index there = plain_start + number * line_pixels + pixel;
+      for (index c = 0; c < image.values.channels; ++c) copy(here + c, there + c * pixels, together);
+    }
+  }
+}
 /// Copies or adds the values of one layout into another, whatever their halos and orders.
 template <class Scalar>
 inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
-  for_each_stretch(from, to, [&](index source, index target, index count) {
-    if (accumulate) {
-      add_to(out + target, values + source, count);
-    } else {
-      std::copy_n(values + source, count, out + target);
+  if (from.values.agrees_with(to.values)) {
+    for_each_stretch(from, to, [&](index source, index target, index count) {
+      copy_strided(values + source, 1, out + target, 1, count, accumulate);
+    });
+  } else if (from.values.plain() && from.dense() && !to.values.plain()) {
+    transpose_blocks(to, from.start, [&](index target, index source, index count) {
+      copy_strided(values + source, 1, out + target, to.column, count, accumulate);
+    });
+  } else if (to.values.plain() && to.dense() && !from.values.plain()) {
+    transpose_blocks(from, to.start, [&](index source, index target, index count) {
+      copy_strided(values + source, from.column, out + target, 1, count, accumulate);
+    });
+  } else {
+    run_cursor source{from};
+    run_cursor target{to};
+    for (index left = from.values.size(); left > 0;) {
+      const index count = std::min(source.left(), target.left());
+      copy_strided(values + source.at(), source.step(), out + target.at(), target.step(), count, accumulate);
+      left -= count;
+      source.advance(count);
+      target.advance(count);
     }
-  });
+  }
 }
 template <class Scalar>
 inline void fill_zero(const layout& to, Scalar* out) {
@@ -118,13 +165,15 @@ struct elementwise_kernel {
                        bool accumulate) {
     const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
     const arrangement& values = x_layout.values;
-    const index rows_count = dense ? 1 : values.height;
+    const index rows_count = dense ? 1 : values.depth * values.height;
     const index count = dense ? values.size() : values.width * values.channels;
     for (index r = 0; r < rows_count; ++r) {
-      const Scalar* x_row = x + x_layout.start + r * x_layout.row;
-      const Scalar* y_row = y + y_layout.start + r * y_layout.row;
-      const Scalar* dy_row = dy + dy_layout.start + r * dy_layout.row;
-      Scalar* dx_row = dx + dx_layout.start + r * dx_layout.row;
+      const index plane = r / values.height;
+      const index row = r % values.height;
+      const Scalar* x_row = x + x_layout.start + plane * x_layout.plane + row * x_layout.row;
+      const Scalar* y_row = y + y_layout.start + plane * y_layout.plane + row * y_layout.row;
+      const Scalar* dy_row = dy + dy_layout.start + plane * dy_layout.plane + row * dy_layout.row;
+      Scalar* dx_row = dx + dx_layout.start + plane * dx_layout.plane + row * dx_layout.row;
       if constexpr (on_vectors) {
         for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
           const vector<Scalar> slope =
@@ -142,14 +191,22 @@ struct elementwise_kernel {
   }
 };
 
+/// What a window covers along each axis.
+struct window_box {
+  window_range planes{0, 1};
+  window_range rows;
+  window_range columns;
+};
+
 /// A pooling layer over one sample: its window rule applied to whole vectors of channels.
 template <class Layer, class Scalar>
 struct pooling_kernel {
   static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
-    for_each_window(in, y_layout, [&](window_range rows, window_range columns, index output, Scalar divisor) {
+    for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
       for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
         vector<Scalar> sum = Layer::template start<vector<Scalar>>();
-        for_each_tap(x_layout, rows, columns, [&](index tap) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+        for_each_tap(x_layout, x_layout, box,
+                     [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
         lanes.store(y + output + c, Layer::finish(sum, divisor));
       });
     });
@@ -158,58 +215,60 @@ struct pooling_kernel {
   /// Adds every input's share of dy to dx.
   static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
                        const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
-    for_each_window(in, y_layout, dy_layout,
-                    [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
-                      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-                        const vector<Scalar> best = lanes.load(y + output + c);
-                        vector<Scalar> remaining = lanes.load(dy + backprop + c);
-                        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
-                          const vector<Scalar> part =
-                              Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-                          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-                        });
-                      });
-                    });
+    for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const vector<Scalar> best = lanes.load(y + output + c);
+        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+        for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
+          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+        });
+      });
+    });
   }
 
  private:
-  template <class Function>
-  static void for_each_window(shape in, const layout& y_layout, Function&& f) {
-    for_each_window(in, y_layout, y_layout,
-                    [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
-                      f(rows, columns, output, divisor);
-                    });
-  }
+  static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
+
   template <class Function>
   static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
-    for (index i = 0; i < y.values.height; ++i) {
-      const window_range rows = Layer::rows(in, static_cast<std::size_t>(i));
-      for (index j = 0; j < y.values.width; ++j) {
-        const window_range columns = Layer::columns(in, static_cast<std::size_t>(j));
-        const auto divisor =
-            static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
-        f(rows, columns, y.start + i * y.row + j * y.column, dy.start + i * dy.row + j * dy.column, divisor);
+    const auto number = [](index value) { return static_cast<std::size_t>(value); };
+    for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
+      window_box box;
+      if constexpr (has_planes) box.planes = Layer::planes(in, number(d));
+      for (index i = 0; i < y.values.height; ++i) {
+        box.rows = Layer::rows(in, number(i));
+        for (index j = 0; j < y.values.width; ++j) {
+          box.columns = Layer::columns(in, number(j));
+          std::size_t divisor = 1;
+          if constexpr (has_planes) {
+            divisor = Layer::divisor(in, number(d), number(i), number(j));
+          } else {
+            divisor = Layer::divisor(in, number(i), number(j));
+          }
+          f(box, y.start + d * y.plane + i * y.row + j * y.column, dy.start + d * dy.plane + i * dy.row + j * dy.column,
+            static_cast<Scalar>(divisor));
+        }
       }
     }
   }
   template <class Function>
-  static void for_each_tap(const layout& x, window_range rows, window_range columns, Function&& f) {
-    for_each_tap(x, x, rows, columns, [&](index tap, index) { f(tap); });
-  }
-  template <class Function>
-  static void for_each_tap(const layout& x, const layout& dx, window_range rows, window_range columns, Function&& f) {
-    for (auto r = static_cast<index>(rows.begin); r < static_cast<index>(rows.end); ++r) {
-      for (auto s = static_cast<index>(columns.begin); s < static_cast<index>(columns.end); ++s) {
-        f(x.start + r * x.row + s * x.column, dx.start + r * dx.row + s * dx.column);
+  static void for_each_tap(const layout& x, const layout& dx, const window_box& box, Function&& f) {
+    for (auto d = static_cast<index>(box.planes.begin); d < static_cast<index>(box.planes.end); ++d) {
+      for (auto r = static_cast<index>(box.rows.begin); r < static_cast<index>(box.rows.end); ++r) {
+        for (auto s = static_cast<index>(box.columns.begin); s < static_cast<index>(box.columns.end); ++s) {
+          f(x.start + d * x.plane + r * x.row + s * x.column, dx.start + d * dx.plane + r * dx.row + s * dx.column);
+        }
       }
     }
   }
 };
 
-/// Weights of outputs [first, last) from PyTorch's order into the forward panel `[group][kh][kw][channel][output]`.
+/// Weights of outputs [first, last) from PyTorch's order into the forward panel
+/// `[group][kd][kh][kw][channel][output]`.
 template <class Scalar>
 inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
-  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto taps = static_cast<index>(map.kernel.size());
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
   const index width = channels * taps;
@@ -233,29 +292,34 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
   }
 }
 
-/// Calls f(row phase, column phase) for every pair of stride phases of the input gradient.
+/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
 template <class Function>
 inline void for_each_phase(const affine_map& map, Function&& f) {
   const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  for (index r = 0; r < number(map.stride.height); ++r) {
-    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
-                                number(map.padding.height), number(map.dilation.height));
-    for (index s = 0; s < number(map.stride.width); ++s) {
-      const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                     number(map.padding.width), number(map.dilation.width));
-      f(rows, columns);
+  for (index d = 0; d < number(map.stride.depth); ++d) {
+    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
+                                  number(map.padding.depth), number(map.dilation.depth));
+    for (index r = 0; r < number(map.stride.height); ++r) {
+      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                  number(map.padding.height), number(map.dilation.height));
+      for (index s = 0; s < number(map.stride.width); ++s) {
+        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                       number(map.padding.width), number(map.dilation.width));
+        f(planes, rows, columns);
+      }
     }
   }
 }
 
-/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap
-/// column][output][channel]` with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything
-/// once.
+/// Weights of outputs [first, last) into the backward panel: per group and phase
+/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
+/// for a view that sees everything once.
 template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
-  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto taps = static_cast<index>(map.kernel.size());
   const auto kernel_width = static_cast<index>(map.kernel.width);
+  const auto kernel_area = static_cast<index>(map.kernel.height) * kernel_width;
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
   for (index n = first; n < last; ++n) {
@@ -268,16 +332,21 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
     }
     const index group = n / outputs;
     Scalar* to = panel + group * taps * outputs * channels;
-    for_each_phase(map, [&](const phase& rows, const phase& columns) {
-      for (index j = 0; j < rows.taps; ++j) {
-        const index tap_row = rows.first_tap + (rows.taps - 1 - j) * rows.tap_step;
-        for (index k = 0; k < columns.taps; ++k) {
-          const index tap_column = columns.first_tap + (columns.taps - 1 - k) * columns.tap_step;
-          Scalar* line_out = to + ((j * columns.taps + k) * outputs + n % outputs) * channels;
-          for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap_row * kernel_width + tap_column];
+    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+      const auto turned = [](const phase& axis, index tap) {
+        return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
+      };
+      for (index i = 0; i < planes.taps; ++i) {
+        for (index j = 0; j < rows.taps; ++j) {
+          const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
+          for (index k = 0; k < columns.taps; ++k) {
+            const index tap = tap_row + turned(columns, k);
+            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
+            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
+          }
         }
       }
-      to += rows.taps * columns.taps * outputs * channels;
+      to += planes.taps * rows.taps * columns.taps * outputs * channels;
     });
   }
 }

@@ -54,23 +54,25 @@ struct leaf_kernel {
 
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions.
-  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample,
-                                             const step_axis (&step)[2]) const noexcept {
+  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2],
+                                             const step_axis& plane) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const index inner = view[2].extent * leaf.outputs;
     return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
                       {view[1].extent, view[1].x, inner},
                       {view[2].extent, view[2].x, leaf.outputs}},
-                     {{samples, leaf.x.sample, delta_sample},
+                     {{plane.extent, plane.x, plane.delta},
                       {step[0].extent, step[0].x, step[0].delta},
                       {step[1].extent, step[1].x, step[1].delta}},
-                     leaf.outputs});
+                     leaf.outputs,
+                     {leaf.view_plane.extent, leaf.view_plane.x, view[0].extent * view[1].extent * inner},
+                     {samples, leaf.x.sample, delta_sample}});
   }
 
   /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
   double instantiate(index sample, Scalar* out) const noexcept {
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
-    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_store<Scalar> squares_of;
@@ -86,7 +88,7 @@ struct leaf_kernel {
       instantiate_scattered(sample, scratch);
       add_to(out, static_cast<const Scalar*>(scratch), leaf.size());
     } else {
-      const product_shape shape = gradient_shape(1, 0, leaf.step);
+      const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
       for (index g = 0; g < leaf.groups; ++g) {
         product(shape, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
       }
@@ -96,7 +98,7 @@ struct leaf_kernel {
 
   /// ‖G_b‖² without keeping G_b.
   [[nodiscard]] double direct(index sample) const noexcept {
-    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
@@ -177,7 +179,7 @@ struct leaf_kernel {
       }
       return;
     }
-    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step);
+    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
     for (index g = 0; g < leaf.groups; ++g)
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
@@ -188,25 +190,26 @@ struct leaf_kernel {
     const index sample_size = leaf.positions() * width;
     for (index b = 0; b < samples; ++b) {
       Scalar* to = scaled + b * sample_size;
-      for (index i = 0; i < leaf.step[0].extent; ++i) {
-        for (index j = 0; j < leaf.step[1].extent; ++j, to += width) {
-          const Scalar* from = delta(b, 0) + i * leaf.step[0].delta + j * leaf.step[1].delta;
-          if (weights[b] == 0) {
-            std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
-            continue;
-          }
+      for_each_position(leaf.positions(), [&](index, index, index delta_t) {
+        const Scalar* from = delta(b, 0) + delta_t;
+        if (weights[b] == 0) {
+          std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
+        } else {
           // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it
           // cancels.
           for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
             lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
           });
         }
-      }
+        to += width;
+      });
     }
     step_axis step[2] = {leaf.step[0], leaf.step[1]};
+    step_axis plane = leaf.step_plane;
     step[1].delta = width;
     step[0].delta = width * step[1].extent;
-    const product_shape shape = gradient_shape(samples, sample_size, step);
+    plane.delta = step[0].delta * step[0].extent;
+    const product_shape shape = gradient_shape(samples, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
       product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
               epilogue::add{});
@@ -232,18 +235,27 @@ struct leaf_kernel {
   /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
   template <class Function>
   void for_each_position(index count, Function&& f) const {
+    index i = 0;
+    index j = 0;
+    index x_row = 0;
+    index delta_row = 0;
     for (index t = 0; t < count; ++t) {
-      const index i = t / leaf.step[1].extent;
-      const index j = t % leaf.step[1].extent;
-      f(t, i * leaf.step[0].x + j * leaf.step[1].x, i * leaf.step[0].delta + j * leaf.step[1].delta);
+      f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
+      if (++j < leaf.step[1].extent) continue;
+      j = 0;
+      ++i;
+      const index plane = i / leaf.step[0].extent;
+      const index row = i % leaf.step[0].extent;
+      x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
+      delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
     }
   }
   [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
-    for (index k = 0; k < view[0].extent; ++k) {
-      const index row = k * view[0].x;
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
       if (joined) {
         sum += dot(a + row, b + row, view[1].extent * view[2].extent);
         continue;
@@ -289,14 +301,17 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
   const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
   if (!onto) std::fill_n(out, leaf.count, Scalar{0});
-  for (index i = 0; i < leaf.step[0].extent; ++i) {
+  for (index i = 0; i < leaf.step_plane.extent * leaf.step[0].extent; ++i) {
+    const index plane = i / leaf.step[0].extent;
+    const index row = i % leaf.step[0].extent;
     for (index j = 0; j < leaf.step[1].extent; ++j) {
-      const Scalar* delta_here = delta + i * leaf.step[0].delta + j * leaf.step[1].delta;
+      const Scalar* delta_here =
+          delta + plane * leaf.step_plane.delta + row * leaf.step[0].delta + j * leaf.step[1].delta;
       if (leaf.ones && leaf.delta_stride == 1) {
         add_to(out, delta_here, leaf.count);
         continue;
       }
-      const Scalar* other_here = other + i * leaf.step[0].x + j * leaf.step[1].x;
+      const Scalar* other_here = other + plane * leaf.step_plane.x + row * leaf.step[0].x + j * leaf.step[1].x;
       if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
         for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
           lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
@@ -321,7 +336,9 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   for (index r = first_row; r < last_row; ++r) {
     const index g = r / rows_count;
     const index k = r % rows_count;
-    const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
+    const index parameter = leaf.parameters + g * leaf.parameter_group +
+                            k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
+                            k / inner % leaf.view[0].extent * leaf.view[0].parameter +
                             k % inner / leaf.view[2].extent * leaf.view[1].parameter +
                             k % leaf.view[2].extent * leaf.view[2].parameter;
     const index native = leaf.native + r * leaf.outputs;

@@ -53,8 +53,11 @@ class passes {
         const auto outputs = static_cast<index>(row.map.out_channels);
         const index first = task * outputs_per_task(row);
         const index last = std::min(outputs, first + outputs_per_task(row));
-        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
-        if (backward && row.input_gradient) {
+        const bool for_dx = backward && row.input_gradient;
+        if (for_dx || !row.map.adjoint) {
+          pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+        }
+        if (for_dx || row.map.adjoint) {
           pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
         }
         return;
@@ -64,7 +67,7 @@ class passes {
 
   void load(const sample_source<scalar>& source, std::size_t first, index samples) {
     const slot& to = table.slots[0];
-    constexpr layout plain = lay_out(arrange(Network::input_shape), {});
+    constexpr layout plain = lay_out_plain(static_cast<index>(Network::input_shape.size()));
     for (index b = 0; b < samples; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
@@ -82,19 +85,9 @@ class passes {
         auto* ids = static_cast<std::int32_t*>(static_cast<void*>(values));
         std::copy_n(from, Network::input_shape.size(), ids);
         if constexpr (varies) std::fill(ids + lengths_[0][static_cast<std::size_t>(b)], ids + Network::input_shape.size(), 0);
-        continue;
-      }
-      const auto* from = static_cast<const scalar*>(source.input(source.context, sample));
-      const arrangement& image = plain.values;
-      if (image.plain()) {
+      } else {
+        const auto* from = static_cast<const scalar*>(source.input(source.context, sample));
         transfer(plain, from, to.value_layout, values, false);
-        continue;
-      }
-      for (index c = 0; c < image.channels; ++c) {
-        for (index i = 0; i < image.height; ++i) {
-          scalar* row = values + to.value_layout.start + i * to.value_layout.row + c;
-          for (index j = 0; j < image.width; ++j) row[j * to.value_layout.column] = *from++;
-        }
       }
     }
     trim(0, 0, samples, false);
@@ -124,7 +117,7 @@ class passes {
       }
     }
     (std::make_index_sequence<size>{});
-    const slot& out = table.slots[table.storage[size]];
+    const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b)
       gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
   }
@@ -158,7 +151,7 @@ class passes {
     return {at(table.plain_output_gradient, b), static_cast<std::size_t>(output_size)};
   }
   void scatter_output_gradient(index b) {
-    const slot& out = table.slots[table.storage[size]];
+    const slot& out = table.slots[size];
     if (!table.nodes[size - 1].backward) return;
     scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
   }
@@ -167,8 +160,8 @@ class passes {
   /// zero.
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
-    const slot& in = table.slots[table.storage[row.in]];
-    const slot& out = table.slots[table.storage[row.out]];
+    const slot& in = table.slots[row.in];
+    const slot& out = table.slots[row.out];
     if (row.kind == node_kind::affine) {
       fill_zero(in.value_layout, at(in.value, b));
       fill_zero(out.gradient_layout, at(out.gradient, b));
@@ -284,7 +277,7 @@ class passes {
   [[nodiscard]] scalar* at(place where, index sample) const {
     return workspace_ + where.offset + sample * where.sample;
   }
-  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
+  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[which]; }
 
   static constexpr index outputs_per_task(const node_row& row) {
     return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
@@ -297,13 +290,10 @@ class passes {
   }
 
   static void gather_plain(const layout& from, const scalar* values, scalar* plain, index count) {
-    for (index i = 0; i < count; ++i) plain[i] = values[from.position(i)];
+    transfer(from, values, lay_out_plain(count), plain, false);
   }
   static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index count, bool accumulate) {
-    for (index i = 0; i < count; ++i) {
-      scalar& value = values[to.position(i)];
-      value = accumulate ? value + plain[i] : plain[i];
-    }
+    transfer(lay_out_plain(count), plain, to, values, accumulate);
   }
 
   template <std::size_t Index>
@@ -312,8 +302,13 @@ class passes {
     static constexpr node_row row = table.nodes[Index];
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
+    if constexpr (row.staged) stage_values(row, begin, end);
     if constexpr (row.kind == node_kind::affine) {
-      affine_forward(row, begin, end);
+      if constexpr (row.map.adjoint) {
+        adjoint_forward(row, begin, end);
+      } else {
+        affine_forward(row, begin, end);
+      }
     } else if constexpr (row.kind == node_kind::elementwise) {
       for (index b = begin; b < end; ++b) {
         elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
@@ -364,7 +359,11 @@ class passes {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     if constexpr (row.kind == node_kind::affine) {
-      if (row.input_gradient) affine_backward(row, begin, end);
+      if constexpr (row.input_gradient && row.map.adjoint) {
+        adjoint_backward(row, begin, end);
+      } else if constexpr (row.input_gradient) {
+        affine_backward(row, begin, end);
+      }
     } else if constexpr (row.kind == node_kind::elementwise) {
       for (index b = begin; b < end; ++b) {
         elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
@@ -422,6 +421,23 @@ class passes {
         }
       }
     }
+    if constexpr (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
+  }
+
+  /// The node's own copy of its input, stored as the node reads it.
+  void stage_values(const node_row& row, index begin, index end) const {
+    const slot& from = slot_of(row.staged_from);
+    const slot& to = slot_of(row.in);
+    for (index b = begin; b < end; ++b) {
+      transfer(from.value_layout, at(from.value, b), to.value_layout, at(to.value, b), false);
+    }
+  }
+  void unstage_gradients(const node_row& row, index begin, index end) const {
+    const slot& from = slot_of(row.in);
+    const slot& to = slot_of(row.staged_from);
+    for (index b = begin; b < end; ++b) {
+      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b), row.staged_accumulate);
+    }
   }
 
   [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
@@ -444,101 +460,131 @@ class passes {
     return {at(row.saved, b), static_cast<std::size_t>(row.saved_count)};
   }
 
-  /// y = view(x) W + b: rows are samples and positions, the reduction runs over the view.
   void affine_forward(const node_row& row, index begin, index end) const {
-    const affine_map& map = row.map;
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    const layout& x = in.value_layout;
-    const layout& y = out.value_layout;
+    const scalar* bias = row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
+    through_windows(row, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
+                    {out.value_layout, at(out.value, begin), out.value.sample}, bias, false);
+  }
+  void affine_backward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    through_adjoint(row, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
+  }
+  /// A transposed convolution: the two directions change places.
+  void adjoint_forward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const scalar* bias = row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
+    through_adjoint(row, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
+                    {out.value_layout, at(out.value, begin), out.value.sample}, bias, false);
+  }
+  void adjoint_backward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    through_windows(row, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
+  }
+
+  /// Values of the samples of a tile, from the first one on.
+  template <class Value>
+  struct images {
+    const layout& of;
+    Value* first;
+    index sample;
+  };
+
+  /// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
+  void through_windows(const node_row& row, index samples, images<const scalar> in, images<scalar> out,
+                       const scalar* bias, bool accumulate) const {
+    const affine_map& map = row.map;
+    const layout& x = in.of;
+    const layout& y = out.of;
     const auto number = [](std::size_t value) { return static_cast<index>(value); };
     const index channels = number(map.in_channels / map.groups);
     const index outputs = number(map.group_outputs());
     const index width = number(map.kernel.width);
+    const index area = number(map.kernel.height) * width;
     const product_shape shape =
-        coalesce({{{end - begin, in.value.sample, out.value.sample},
+        coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
                    {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
                    {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
                   {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
                    {width, number(map.dilation.width) * x.column, channels * outputs},
                    {channels, 1, outputs}},
-                  outputs});
-    const scalar* from =
-        at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
-    scalar* to = at(out.value, begin) + y.start;
+                  outputs,
+                  {samples, in.sample, out.sample},
+                  {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
+    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane -
+                         number(map.padding.height) * x.row - number(map.padding.width) * x.column;
+    scalar* to = out.first + y.start;
     const scalar* panel = panels_ + row.forward_panel;
-    const scalar* bias = parameters_ + row.parameters + number(map.weight_count());
     const index panel_step = number(map.view_width()) * outputs;
     for (index g = 0; g < number(map.groups); ++g) {
-      if (map.bias) {
-        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
-                epilogue::store_bias<scalar>{bias + g * outputs});
-      } else {
-        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store{});
-      }
+      write(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
+            bias == nullptr ? nullptr : bias + g * outputs, accumulate);
     }
   }
 
-  /// The view's adjoint of delta W^T: one product a stride phase, over delta read through its halo.
-  void affine_backward(const node_row& row, index begin, index end) const {
+  /// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
+  /// phase, over delta read through its halo.
+  void through_adjoint(const node_row& row, index samples, images<const scalar> in, images<scalar> out,
+                       const scalar* bias, bool accumulate) const {
     const affine_map& map = row.map;
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    const layout& dx = in.gradient_layout;
-    const layout& dy = out.gradient_layout;
+    const layout& dx = out.of;
+    const layout& dy = in.of;
     const auto number = [](std::size_t value) { return static_cast<index>(value); };
     const index channels = number(map.in_channels / map.groups);
     const index outputs = number(map.group_outputs());
-    const index samples = end - begin;
-    const scalar* delta = at(out.gradient, begin) + dy.start;
-    scalar* to = at(in.gradient, begin) + dx.start;
+    const scalar* delta = in.first + dy.start;
     const scalar* panel = panels_ + row.backward_panel;
     if (row.whole_view) {
-      const index row_values = dx.values.width * dx.values.channels;
-      const index whole = dx.values.size();
-      const index lines = dx.dense() ? 1 : dx.values.height;
-      for (index r = 0; r < lines; ++r) {
-        const product_shape shape = coalesce({{{}, {}, {samples, out.gradient.sample, in.gradient.sample}},
-                                              {{}, {}, {outputs, 1, whole}},
-                                              dx.dense() ? whole : row_values});
-        write(shape, delta, panel + r * row_values, to + r * dx.row, row.accumulate);
+      const index row_values = dx.line_pixels() * dx.values.channels;
+      for (index r = 0; r < dx.lines(); ++r) {
+        const product_shape shape = coalesce({{{}, {}, {samples, in.sample, out.sample}},
+                                              {{}, {}, {outputs, 1, dx.values.size()}},
+                                              row_values});
+        write(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
       }
       return;
     }
     for (index g = 0; g < number(map.groups); ++g) {
-      for_each_phase(map, [&](const phase& rows, const phase& columns) {
+      const scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
+      for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+        const index taps = planes.taps * rows.taps * columns.taps;
         const scalar* here = panel;
-        panel += rows.taps * columns.taps * outputs * channels;
-        if (rows.inputs == 0 || columns.inputs == 0) return;
-        scalar* first = to + rows.first_input * dx.row + columns.first_input * dx.column + g * channels;
-        const index row_step = number(map.stride.height) * dx.row;
-        const index column_step = number(map.stride.width) * dx.column;
-        if (rows.taps == 0 || columns.taps == 0) {  // no window reaches these inputs
-          for (index b = 0; b < samples && !row.accumulate; ++b) {
-            for (index i = 0; i < rows.inputs; ++i) {
-              for (index j = 0; j < columns.inputs; ++j) {
-                std::fill_n(first + b * in.gradient.sample + i * row_step + j * column_step, channels, scalar{0});
-              }
-            }
-          }
-          return;
+        panel += taps * outputs * channels;
+        if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
+        scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
+                        columns.first_input * dx.column + g * channels;
+        // Where taps are missing no window reaches these inputs: their sums are empty.
+        const product_shape shape =
+            coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+                       {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+                       {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+                      {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                       {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                       {outputs, 1, channels}},
+                      channels,
+                      {samples, in.sample, out.sample},
+                      {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
+        const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
+        const scalar* from = delta;
+        if (taps > 0) {
+          from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
         }
-        const product_shape shape = coalesce({{{samples, out.gradient.sample, in.gradient.sample},
-                                               {rows.inputs, dy.row, row_step},
-                                               {columns.inputs, dy.column, column_step}},
-                                              {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                                               {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                                               {outputs, 1, channels}},
-                                              channels});
-        const scalar* from = delta + (rows.first_delta - (rows.taps - 1) * rows.delta_step) * dy.row +
-                             (columns.first_delta - (columns.taps - 1) * columns.delta_step) * dy.column + g * outputs;
-        write(shape, from, here, first, row.accumulate);
+        write(shape, from, here, first, group_bias, accumulate);
       });
     }
   }
-  static void write(const product_shape& shape, const scalar* left, const scalar* right, scalar* out, bool accumulate) {
+  static void write(const product_shape& shape, const scalar* left, const scalar* right, scalar* out,
+                    const scalar* bias, bool accumulate) {
     if (accumulate) {
       product(shape, left, right, out, epilogue::add{});
+    } else if (bias != nullptr) {
+      product(shape, left, right, out, epilogue::store_bias<scalar>{bias});
     } else {
       product(shape, left, right, out, epilogue::store{});
     }

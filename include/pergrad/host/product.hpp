@@ -3,7 +3,7 @@
 //
 //   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
 //
-// r runs over up to three nested row loops, k over up to three nested reduction loops, all with strides of their own.
+// r runs over up to four nested row loops, k over up to four nested reduction loops, all with strides of their own.
 // Nothing asks that different (r, k) read different elements of `left`, and that is the point: in a channels-last image
 // whose rows lie `pitch` apart, the patches of a convolution are such a view, so with the output gradient called delta
 //   forward           rows (oh, ow)          reduce (kh, kw*C)   left = image    right = packed weights
@@ -39,6 +39,8 @@ struct product_shape {
   rows row[3];
   loop reduce[3];
   std::ptrdiff_t columns = 0;
+  rows outer_row{};     ///< around the three row loops; volumes need it
+  loop outer_reduce{};  ///< around the three reduction loops
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 
@@ -46,6 +48,14 @@ struct product_shape {
 ///
 /// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
 [[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
+  if (shape.row[0].extent == 1) {
+    shape.row[0] = shape.outer_row;
+    shape.outer_row = rows{};
+  }
+  if (shape.reduce[0].extent == 1) {
+    shape.reduce[0] = shape.outer_reduce;
+    shape.outer_reduce = loop{};
+  }
   for (int pass = 0; pass < 2; ++pass) {
     for (int outer = 1; outer >= 0; --outer) {
       rows& above = shape.row[outer];
@@ -68,6 +78,25 @@ struct product_shape {
       }
     }
   }
+  if (shape.outer_row.extent != 1 || shape.outer_reduce.extent != 1) {
+    rows& row = shape.row[0];
+    const bool row_joins = shape.outer_row.extent != 1 && shape.outer_row.left == row.extent * row.left &&
+                           shape.outer_row.out == row.extent * row.out;
+    if (row_joins) {
+      row.extent *= shape.outer_row.extent;
+      shape.outer_row = rows{};
+    }
+    loop& reduce = shape.reduce[0];
+    const bool reduce_joins = shape.outer_reduce.extent != 1 && shape.outer_reduce.left == reduce.extent * reduce.left &&
+                              shape.outer_reduce.right == reduce.extent * reduce.right;
+    if (reduce_joins) {
+      reduce.extent *= shape.outer_reduce.extent;
+      shape.outer_reduce = loop{};
+    }
+    const bool moves = (shape.outer_row.extent != 1 && row.extent == 1) ||
+                       (shape.outer_reduce.extent != 1 && reduce.extent == 1);
+    if (moves) return coalesce(shape);
+  }
   return shape;
 }
 
@@ -84,14 +113,14 @@ struct tile_rows {
 /// Steps through the rows of a product in order, a tile at a time.
 class row_cursor {
  public:
-  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row} {
+  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
     for (std::size_t step = 0; step < tile_rows_limit; ++step) {
       even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
       even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
     }
   }
 
-  void restart() noexcept { inner_ = middle_ = outer_ = left_ = out_ = 0; }
+  void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
 
   /// The next `count` rows, which must exist; valid until the next call.
   [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
@@ -125,16 +154,21 @@ class row_cursor {
     inner_ = 0;
     if (++middle_ == row_[1].extent) {
       middle_ = 0;
-      ++outer_;
+      if (++outer_ == row_[0].extent) {
+        outer_ = 0;
+        ++outermost_;
+      }
     }
-    left_ = outer_ * row_[0].left + middle_ * row_[1].left;
-    out_ = outer_ * row_[0].out + middle_ * row_[1].out;
+    left_ = outermost_ * outermost_row_.left + outer_ * row_[0].left + middle_ * row_[1].left;
+    out_ = outermost_ * outermost_row_.out + outer_ * row_[0].out + middle_ * row_[1].out;
   }
 
   const rows* row_;
+  const rows& outermost_row_;
   std::ptrdiff_t inner_ = 0;
   std::ptrdiff_t middle_ = 0;
   std::ptrdiff_t outer_ = 0;
+  std::ptrdiff_t outermost_ = 0;
   std::ptrdiff_t left_ = 0;
   std::ptrdiff_t out_ = 0;
   std::ptrdiff_t even_left_[tile_rows_limit] = {};
@@ -166,14 +200,15 @@ template <class Scalar, class Epilogue>
 void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
            Epilogue& given_epilogue) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const auto row_count = static_cast<std::size_t>(shape.row[0].extent * shape.row[1].extent * shape.row[2].extent);
+  const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
+                                                   shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
   if (row_count == 0) {
     return;
   }
-  loop reduce[3] = {shape.reduce[0], shape.reduce[1], shape.reduce[2]};
-  if (reduce[0].extent == 0 || reduce[1].extent == 0) {  // the tiles want only the innermost loop to be empty
-    reduce[0].extent = reduce[1].extent = 1;
+  loop reduce[4] = {shape.reduce[0], shape.reduce[1], shape.reduce[2], shape.outer_reduce};
+  if (reduce[0].extent == 0 || reduce[1].extent == 0 || reduce[3].extent == 0) {  // only the innermost may be empty
+    reduce[0].extent = reduce[1].extent = reduce[3].extent = 1;
     reduce[2].extent = 0;
   }
   Epilogue epilogue = given_epilogue;  // a copy that no store can alias

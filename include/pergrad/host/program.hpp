@@ -64,9 +64,12 @@ struct program {
     return count * most_factors();
   }();
 
+  /// Slots 0 .. size are the network's; slot size + 1 + i is the copy that node i makes of its input, if it is staged.
+  static constexpr std::size_t slot_count = 2 * size + 1;
+
   struct tables {
-    std::array<slot, size + 1> slots{};
-    std::array<std::size_t, size + 1> storage{};  ///< slot -> the slot whose storage it shares
+    std::array<slot, slot_count> slots{};
+    std::array<std::size_t, slot_count> storage{};  ///< slot -> the slot whose storage it shares
     std::array<node_row, size> nodes{};
     std::array<outer_leaf, most_leaves> outer{};
     std::array<elementwise_leaf, most_leaves> elementwise{};
@@ -117,16 +120,18 @@ struct program {
 
   static constexpr tables build() {
     tables t;
-    std::array<bool, size + 1> trained{};         // a parameter lies before this slot
+    std::array<bool, slot_count> trained{};       // a parameter lies before this slot
     std::array<std::size_t, size + 1> readers{};  // consumers of a slot
     std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
-    std::array<arrangement, size + 1> arranged{};
-    std::array<halo, size + 1> value_halo{};
-    std::array<halo, size + 1> gradient_halo{};
+    std::array<arrangement, slot_count> arranged{};
+    std::array<halo, slot_count> value_halo{};
+    std::array<halo, slot_count> gradient_halo{};
     std::array<bool, size> derives_from_output{};
     std::array<bool, size> has_second{};
     std::array<bool, size> stored_order{};
-    arranged[0] = arrange(Network::input_shape);
+    std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
+    std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
+    std::array<bool, size> transposes{};
     for (std::size_t i = 0; i < size; ++i) {
       ++readers[structure::inputs[i]];
     }
@@ -152,7 +157,12 @@ struct program {
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
+      if constexpr (requires { requires layer::is_transpose; }) transposes[i] = true;
+      read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
+      written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
     });
+    const std::array<arrangement, size + 1> wished = wishes(t, read_as, transposes);
+    arranged[0] = choose(Network::input_shape, wished[0]);
 
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
@@ -178,65 +188,94 @@ struct program {
       output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
                                 row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
 
-      arranged[row.out] =
-          row.kind == node_kind::reshape || row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum
-              ? arranged[row.in]
-              : arrange(row.out_shape);
+      if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
+      if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
+        stage(t, i);
+        arranged[row.in] = read_as[i];
+        trained[row.in] = row.input_gradient;
+      }
+      if (transposes[i]) {
+        arranged[row.out] = read_as[i].transposed();
+      } else if (keeps_arrangement(row.kind)) {
+        arranged[row.out] = arranged[row.in];
+      } else {
+        arranged[row.out] = written[i].channels != 0 ? written[i] : choose(row.out_shape, wished[row.out]);
+      }
       t.storage[row.out] = row.out;
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
     }
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
-      const bool producer_forgets = row.in > 0 && (t.nodes[row.in - 1].kind == node_kind::affine ||
+      const bool producer_forgets = row.in > 0 && row.in <= size && (t.nodes[row.in - 1].kind == node_kind::affine ||
                                                    t.nodes[row.in - 1].kind == node_kind::branch_sum);
       row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
                      producer_forgets && !output_is_read[row.in];
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
-      if (row.kind == node_kind::affine) {
-        row.map = on_stored_image(row.map, arranged[row.in]);
+      if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
         halo& around = value_halo[t.storage[row.in]];
-        around = around.with(forward_halo(row.map));
+        around = around.with(row.map.adjoint ? backward_halo(row.map) : forward_halo(row.map));
       }
     }
     for (std::size_t i = 0; i < size; ++i) {
-      const node_row& row = t.nodes[i];
-      if (row.kind == node_kind::affine && row.input_gradient && !row.whole_view) {
-        halo& around = gradient_halo[t.storage[row.out]];
+      node_row& row = t.nodes[i];
+      if (row.kind != node_kind::affine) continue;
+      if (takes_one_pixel(row.map)) {
+        const arrangement& image = arranged[row.in];
+        const bool gaps = value_halo[t.storage[row.in]] != halo{};
+        if (image.channels_first && (gaps || !image.plain())) {
+          row.map = on_stored_image(row.map, image);
+        } else if (gaps) {
+          stage(t, i);
+          trained[row.in] = row.input_gradient;
+          arranged[row.in] = arrange(row.in_shape);
+        }
+        row.whole_view = true;
+      }
+      halo& around = gradient_halo[t.storage[row.out]];
+      if (row.map.adjoint) {
+        around = around.with(forward_halo(row.map));
+      } else if (row.input_gradient && !row.whole_view) {
         around = around.with(backward_halo(row.map));
       }
     }
 
-    std::array<bool, size + 1> written{};
-    written[t.storage[size]] = true;
+    std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
+    complete[t.storage[size]] = true;
     for (std::size_t i = size; i-- > 0;) {
       node_row& row = t.nodes[i];
-      if (!row.backward || row.kind == node_kind::reshape || row.in_place) continue;
+      if (!row.backward || row.in_place) continue;
+      if (row.staged && row.input_gradient) {
+        row.staged_accumulate = complete[t.storage[row.staged_from]];
+        complete[t.storage[row.staged_from]] = true;
+      }
+      if (row.kind == node_kind::reshape) continue;
       if (row.input_gradient) {
-        row.accumulate = written[t.storage[row.in]];
-        written[t.storage[row.in]] = true;
+        row.accumulate = complete[t.storage[row.in]];
+        complete[t.storage[row.in]] = true;
       }
       if (row.input2_gradient) {
-        row.accumulate2 = written[t.storage[row.in2]];
-        written[t.storage[row.in2]] = true;
+        row.accumulate2 = complete[t.storage[row.in2]];
+        complete[t.storage[row.in2]] = true;
       }
     }
 
     index scratch = 0;
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
+    for (std::size_t s = 0; s < slot_count; ++s) {
+      if (t.storage[s] != s || !exists(t, s)) continue;
       t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
       t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
       t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
     }
+    share_slots(t, arranged);
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
         row.forward_panel = t.panel_size;
         t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
         row.backward_panel = t.panel_size;
-        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        if (row.input_gradient || row.map.adjoint) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
         row.copies_in = !stored_order[i] && !is_plain(t, row.in);
         row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
@@ -255,12 +294,79 @@ struct program {
     t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
     t.scratch.sample = scratch;
     assign_places(t, trained);
+    share_slots(t, arranged);
     resolve_leaves(t);
     return t;
   }
 
+  /// How an affine or a pooling node's input must be stored; no channels: any way will do.
+  template <class Layer>
+  static constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
+    const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1 : kind != node_kind::pooling;
+    return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
+  }
+  template <class Layer>
+  static constexpr arrangement writes(node_kind kind, shape out) {
+    return kind == node_kind::affine || kind == node_kind::pooling ? arrange(out, is_channels_first<Layer>())
+                                                                   : arrangement{.channels = 0};
+  }
+  /// Are the layer's rank-2 shapes (channels, positions)?
+  template <class Layer>
+  static constexpr bool is_channels_first() {
+    return requires { requires Layer::channels_first; };
+  }
+  static constexpr bool keeps_arrangement(node_kind kind) {
+    return kind == node_kind::reshape || kind == node_kind::elementwise || kind == node_kind::branch_sum;
+  }
+  /// The column of pixels that a shape of rank 2 is stored as: as it is if it is one, else (positions, features).
+  static constexpr arrangement column_of(shape of, arrangement now) {
+    return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
+  }
+  /// How the first reader of each slot that cares wants it to be stored.
+  static constexpr std::array<arrangement, size + 1> wishes(const tables& t, const std::array<arrangement, size>& read_as,
+                                                            const std::array<bool, size>& transposes) {
+    std::array<arrangement, size + 1> wished{};
+    for (arrangement& each : wished) each.channels = 0;
+    for (std::size_t i = size; i-- > 0;) {
+      arrangement wish = read_as[i];
+      if (transposes[i]) {
+        const shape out = structure::shapes[i + 1];
+        wish = choose(out, wished[i + 1]).transposed();
+        if (wished[i + 1].channels == 0) wish.channels = 0;
+      } else if (keeps_arrangement(t.nodes[i].kind)) {
+        wish = wished[i + 1];
+      }
+      if (wish.channels != 0) wished[structure::inputs[i]] = wish;
+    }
+    return wished;
+  }
+  /// A wish is granted, except that a sequence stays a column of positions.
+  static constexpr arrangement choose(shape of, arrangement wish) {
+    if (wish.channels == 0 || (of.rank() == 2 && wish != arrange(of, true))) return arrange(of, false);
+    return wish;
+  }
+  static constexpr void stage(tables& t, std::size_t node) {
+    node_row& row = t.nodes[node];
+    row.staged = true;
+    row.staged_from = row.in;
+    row.in = size + 1 + node;
+    t.storage[row.in] = row.in;
+  }
+  static constexpr bool exists(const tables& t, std::size_t which) {
+    return which <= size || t.nodes[which - size - 1].staged;
+  }
+  /// Slots that share a storage differ in how PyTorch numbers their values.
+  static constexpr void share_slots(tables& t, const std::array<arrangement, slot_count>& arranged) {
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] == s) continue;
+      t.slots[s] = t.slots[t.storage[s]];
+      t.slots[s].value_layout.values = arranged[s];
+      t.slots[s].gradient_layout.values = arranged[s];
+    }
+  }
+
   static constexpr bool is_plain(const tables& t, std::size_t which) {
-    const slot& s = t.slots[t.storage[which]];
+    const slot& s = t.slots[which];
     return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
            s.gradient_layout.dense() && s.gradient_layout.start == 0;
   }
@@ -285,27 +391,27 @@ struct program {
     return tile;
   }
 
-  static constexpr void assign_places(tables& t, const std::array<bool, size + 1>& trained) {
+  static constexpr void assign_places(tables& t, const std::array<bool, slot_count>& trained) {
     const auto reserve = [&](index elements) {
       const place here{t.workspace, elements};
       t.workspace += t.tile * elements;
       return here;
     };
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
+    for (std::size_t s = 0; s < slot_count; ++s) {
+      if (t.storage[s] != s || !exists(t, s)) continue;
       t.slots[s].value = reserve(t.slots[s].value_layout.size);
       if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
     }
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
+      const slot& in = t.slots[row.in];
+      const slot& out = t.slots[row.out];
       const index in_size = round_up(static_cast<index>(row.in_shape.size()));
       const index out_size = round_up(static_cast<index>(row.out_shape.size()));
       row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
       row.plain_x = row.copies_in ? reserve(in_size) : in.value;
       if (row.in2_shape.size() > 0) {
-        const slot& in2 = t.slots[t.storage[row.in2]];
+        const slot& in2 = t.slots[row.in2];
         const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
         row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
         row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
@@ -331,15 +437,18 @@ struct program {
       if (row.parameter_count == 0) return;
       if constexpr (detail::has_affine<layer>) {
         const affine_map& map = row.map;
-        const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+        const auto taps = static_cast<index>(map.kernel.size());
         const auto group_channels = static_cast<index>(map.in_channels / map.groups);
         outer_leaf leaf;
         leaf.node = i;
         leaf.groups = static_cast<index>(map.groups);
         leaf.outputs = static_cast<index>(map.group_outputs());
+        leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
+                           static_cast<index>(map.kernel.height * map.kernel.width)};
         leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
         leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
         leaf.view[2] = {group_channels, 1, taps};
+        leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
         leaf.step[0].extent = static_cast<index>(map.out_size.height);
         leaf.step[1].extent = static_cast<index>(map.out_size.width);
         leaf.parameter_output = group_channels * taps;
@@ -350,9 +459,11 @@ struct program {
         if (map.bias) {
           elementwise_leaf bias;
           bias.node = i;
-          bias.count = static_cast<index>(map.out_channels);
-          bias.step[0].extent = leaf.step[0].extent;
-          bias.step[1].extent = leaf.step[1].extent;
+          const extent places = map.adjoint ? map.in_size : map.out_size;
+          bias.count = static_cast<index>(map.bias_count());
+          bias.step_plane.extent = static_cast<index>(places.depth);
+          bias.step[0].extent = static_cast<index>(places.height);
+          bias.step[1].extent = static_cast<index>(places.width);
           bias.parameters = parameter;
           add_leaf(t, bias);
         }
@@ -483,18 +594,23 @@ struct program {
       outer_leaf& leaf = t.outer[k];
       const node_row& row = t.nodes[leaf.node];
       if (row.kind != node_kind::affine) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const layout& x = in.value_layout;
-      const layout& delta = out.gradient_layout;
+      const slot& in = t.slots[row.in];
+      const slot& out = t.slots[row.out];
       const affine_map& map = row.map;
-      leaf.x = in.value.at(x.start - static_cast<index>(map.padding.height) * x.row -
-                           static_cast<index>(map.padding.width) * x.column);
-      leaf.delta = out.gradient.at(delta.start);
+      // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
+      const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
+      const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
+      leaf.x = (map.adjoint ? out.gradient : in.value)
+                   .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
+                       static_cast<index>(map.padding.height) * x.row -
+                       static_cast<index>(map.padding.width) * x.column);
+      leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
       leaf.x_group = leaf.view[2].extent;
       leaf.delta_group = leaf.outputs;
+      leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
       leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
       leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+      leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
       leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
       leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
     }
@@ -502,8 +618,9 @@ struct program {
       elementwise_leaf& leaf = t.elementwise[k];
       const node_row& row = t.nodes[leaf.node];
       if (row.kind != node_kind::affine) continue;
-      const slot& out = t.slots[t.storage[row.out]];
+      const slot& out = t.slots[row.out];
       leaf.delta = out.gradient.at(out.gradient_layout.start);
+      leaf.step_plane.delta = out.gradient_layout.plane;
       leaf.step[0].delta = out.gradient_layout.row;
       leaf.step[1].delta = out.gradient_layout.column;
     }

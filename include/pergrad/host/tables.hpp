@@ -34,18 +34,21 @@ inline constexpr std::size_t most_matrices = 4;
 
 struct node_row {
   node_kind kind = node_kind::general;
-  std::size_t in = 0;  ///< slots
+  std::size_t in = 0;  ///< slots; of a staged input the node's own copy
   std::size_t in2 = 0;
   std::size_t out = 0;
   shape in_shape;  ///< logical shapes
   shape in2_shape;
   shape out_shape;
   bool in_place = false;  ///< the output overwrites the input
+  bool staged = false;    ///< the input is stored in another order than the node reads it in, and copied first
+  std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
   bool backward = false;  ///< anything before or in this node has parameters
   bool input_gradient = false;
   bool input2_gradient = false;
   bool accumulate = false;  ///< a later consumer of the input has written its gradient already
   bool accumulate2 = false;
+  bool staged_accumulate = false;  ///< staged: `accumulate` of the slot that the input comes from
   index parameters = 0;
   index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
   index weight_count = 0;     ///< of all
@@ -98,7 +101,9 @@ struct outer_leaf {
   index delta_group = 0;
   index parameter_group = 0;
   view_axis view[3];
+  view_axis view_plane{};  ///< around `view`: the planes of a volume
   step_axis step[2];
+  step_axis step_plane{};  ///< around `step`
   index outputs = 1;
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
@@ -107,8 +112,10 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
 
-  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
-  [[nodiscard]] constexpr index view_width() const noexcept { return view[0].extent * view[1].extent * view[2].extent; }
+  [[nodiscard]] constexpr index positions() const noexcept { return step_plane.extent * step[0].extent * step[1].extent; }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
+  }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
@@ -122,13 +129,18 @@ struct elementwise_leaf {
   place delta;
   place other;
   bool ones = true;
-  step_axis step[2];  ///< `x` is the step in u
+  step_axis step[2];       ///< `x` is the step in u
+  step_axis step_plane{};  ///< around `step`
   index count = 0;
   index delta_stride = 1;
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
   tied_use use;
+
+  [[nodiscard]] constexpr index positions() const noexcept {
+    return step_plane.extent * step[0].extent * step[1].extent;
+  }
 };
 
 /// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.

@@ -47,7 +47,7 @@ template <class Scalar>
 struct tile_task {
   const Scalar* left;
   const Scalar* right;
-  const loop* reduce;
+  const loop* reduce;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
   Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
   first_lanes<Scalar> last;          // the columns that the last vector of a row has
@@ -88,6 +88,9 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   const Scalar* volatile outer_right = right;
   const Scalar* volatile middle_left = left;
   const Scalar* volatile middle_right = right;
+  const Scalar* volatile outermost_left = left;
+  const Scalar* volatile outermost_right = right;
+  volatile std::ptrdiff_t outermost_count = reduce[3].extent;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
@@ -106,11 +109,20 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
       right = middle_right + reduce[1].right;
     } else {
       outer_count = outer_count - 1;
-      if (outer_count <= 0) {
-        break;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost_count = outermost_count - 1;
+        if (outermost_count <= 0) {
+          break;
+        }
+        left = outermost_left + reduce[3].left;
+        right = outermost_right + reduce[3].right;
+        outermost_left = left;
+        outermost_right = right;
+        outer_count = reduce[0].extent;
       }
-      left = outer_left + reduce[0].left;
-      right = outer_right + reduce[0].right;
       outer_left = left;
       outer_right = right;
       middle_count = reduce[1].extent;

@@ -13,11 +13,17 @@
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
+[[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
+  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} &&
+         map.padding == extent{0} && map.groups == 1 && !map.adjoint;
+}
 /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+/// Precondition: PyTorch numbers the image channels first, or it is one pixel.
 [[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
-  if (in.plain() || map.in_size != extent{1}) return map;
   map.in_channels = static_cast<std::size_t>(in.channels);
-  map.in_size = {static_cast<std::size_t>(in.height), static_cast<std::size_t>(in.width)};
+  map.in_size = {static_cast<std::size_t>(in.depth), static_cast<std::size_t>(in.height),
+                 static_cast<std::size_t>(in.width)};
   map.kernel = map.in_size;
   return map;
 }
@@ -33,11 +39,14 @@ namespace pergrad::inline v0_1::on_host {
           beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
                  map.in_size.height),
           beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
-                 map.in_size.width)};
+                 map.in_size.width),
+          static_cast<index>(map.padding.depth),
+          beyond(map.out_size.depth, map.stride.depth, map.dilation.depth, map.kernel.depth, map.padding.depth,
+                 map.in_size.depth)};
 }
 [[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
   return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
-         map.dilation == extent{1} && map.groups == 1;
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint;
 }
 
 /// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
@@ -82,9 +91,11 @@ struct phase {
 [[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
   const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
                                    map.padding.height, map.dilation.height);
+  const auto planes = backward_reach(map.in_size.depth, map.out_size.depth, map.kernel.depth, map.stride.depth,
+                                     map.padding.depth, map.dilation.depth);
   const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
                                       map.padding.width, map.dilation.width);
-  return {rows[0], columns[0], rows[1], columns[1]};
+  return {rows[0], columns[0], rows[1], columns[1], planes[0], planes[1]};
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/avg_pool2d.hpp - mean of each window, padding counted; every input gets an equal share of the gradient
+// pergrad/layers/avg_pool2d.hpp - mean of each window of an image, padding counted; every input gets an equal
+// share of the gradient
 #pragma once
 
-#include <pergrad/detail/host_device.hpp>
-#include <pergrad/detail/math.hpp>
 #include <pergrad/detail/pooling.hpp>
 #include <pergrad/shape.hpp>
 
@@ -12,6 +11,6 @@ namespace pergrad::inline v0_1 {
 /// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
-struct avg_pool2d : detail::sliding_windows<Kernel, Options...>, detail::mean_of_window {};
+struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {};
 
 }  // namespace pergrad::inline v0_1

@@ -30,7 +30,7 @@ struct linear {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
-                               options.groups == 1 && !options.unknown_given;
+                               options.groups == 1 && !options.output_padding_given && !options.unknown_given;
     if (!only_bias) return detail::mistake::option_not_offered;
     if (Outputs == 0) return detail::mistake::zero_is_no_size;
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/max_pool3d.hpp - largest value of each window of a volume; its gradient goes to the first input that
+// equals it
+#pragma once
+
+#include <pergrad/detail/pooling.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `max_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool3d` with its tie rule: first in row order.
+template <extent Kernel, class... Options>
+struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {};
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/reshape.hpp - the same values, in PyTorch's order, under another shape
+#pragma once
+
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `reshape<shape{...}>` of as many values as the input has. PyTorch: `nn.Unflatten`, `x.reshape(...)`. An executor
+/// copies only where the next layer needs another order in memory.
+template <shape Output>
+struct reshape {
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
