@@ -159,8 +159,8 @@ class CrossAttention(Layer):
         return attention_weights(shape[1])
 
     def cpp(self, shape):
-        return (f"pg::cross_attention<{self.heads}, pg::queries<pg::positions<0, {self.queries}>>, "
-                f"pg::memory<pg::positions<{self.queries}, {shape[0] - self.queries}>>>")
+        return (f"pg::cross_attention<{self.heads}, pg::queries<pg::take_positions<0, {self.queries}>>, "
+                f"pg::memory<pg::take_positions<{self.queries}, {shape[0] - self.queries}>>>")
 
     def torch(self, shape, flavour):
         from frameworks import torch_modules
