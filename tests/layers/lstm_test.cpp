@@ -30,6 +30,8 @@ using pergrad::sequential;
 using pergrad::shape;
 using pergrad::variable;
 
+constexpr long double wide(double value) { return static_cast<long double>(value); }
+
 /// Gradients of one sample by the formulas as they are written in textbooks: one number at a time, forward and then
 /// backward. Parameters and gradients: weight_ih, weight_hh, bias_ih, bias_hh.
 class textbook {
@@ -53,11 +55,11 @@ class textbook {
     std::vector<long double> gates(positions_ * rows);
     for (std::size_t t = 0; t < positions_; ++t) {
       for (std::size_t r = 0; r < rows; ++r) {
-        long double sum = static_cast<long double>(parameters[biases + r]) + parameters[biases + rows + r];
+        long double sum = wide(parameters[biases + r]) + wide(parameters[biases + rows + r]);
         for (std::size_t k = 0; k < features_; ++k) {
-          sum += static_cast<long double>(parameters[weight_ih(r, k)]) * x[t * features_ + k];
+          sum += wide(parameters[weight_ih(r, k)]) * wide(x[t * features_ + k]);
         }
-        for (std::size_t k = 0; k < hidden_; ++k) sum += parameters[weight_hh(r, k)] * h[t * hidden_ + k];
+        for (std::size_t k = 0; k < hidden_; ++k) sum += wide(parameters[weight_hh(r, k)]) * h[t * hidden_ + k];
         gates[t * rows + r] = r / hidden_ == 2 ? std::tanh(sum) : 1 / (1 + std::exp(-sum));
       }
       for (std::size_t j = 0; j < hidden_; ++j) {
@@ -76,7 +78,7 @@ class textbook {
       for (std::size_t j = 0; j < hidden_; ++j) {
         const auto gate = [&](std::size_t which) { return gates[t * rows + which * hidden_ + j]; };
         const long double squashed = std::tanh(c[(t + 1) * hidden_ + j]);
-        const long double all = dh[j] + dy[t * hidden_ + j];
+        const long double all = dh[j] + wide(dy[t * hidden_ + j]);
         dc[j] += all * gate(3) * (1 - squashed * squashed);
         delta[j] = dc[j] * gate(2) * gate(0) * (1 - gate(0));
         delta[hidden_ + j] = dc[j] * c[t * hidden_ + j] * gate(1) * (1 - gate(1));
@@ -86,10 +88,12 @@ class textbook {
       }
       for (long double& value : dh) value = 0;
       for (std::size_t r = 0; r < rows; ++r) {
-        for (std::size_t k = 0; k < features_; ++k) found.gradient[weight_ih(r, k)] += delta[r] * x[t * features_ + k];
+        for (std::size_t k = 0; k < features_; ++k) {
+          found.gradient[weight_ih(r, k)] += delta[r] * wide(x[t * features_ + k]);
+        }
         for (std::size_t k = 0; k < hidden_; ++k) {
           found.gradient[weight_hh(r, k)] += delta[r] * h[t * hidden_ + k];
-          dh[k] += delta[r] * parameters[weight_hh(r, k)];
+          dh[k] += delta[r] * wide(parameters[weight_hh(r, k)]);
         }
         found.gradient[biases + r] += delta[r];
         found.gradient[biases + rows + r] += delta[r];
@@ -113,7 +117,7 @@ std::vector<double> numbers(std::uint64_t seed, std::size_t count) {
 void expect_close(std::span<const double> computed, std::span<const long double> expected) {
   BOOST_REQUIRE(computed.size() == expected.size());
   for (std::size_t i = 0; i < computed.size(); ++i) {
-    BOOST_TEST_CONTEXT("number " << i) { BOOST_TEST(std::fabs(computed[i] - expected[i]) <= 1e-13L); }
+    BOOST_TEST_CONTEXT("number " << i) { BOOST_TEST(std::fabs(wide(computed[i]) - expected[i]) <= 1e-13L); }
   }
 }
 

@@ -172,7 +172,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     using lengths_function = bool (*)(shape, shape);
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
-    constexpr std::array<std::size_t, size + 1> groups{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
     constexpr std::array<const char*, size + 1> ties{tie_of<typename Nodes::tie_type>..., nullptr};
@@ -185,7 +185,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     for (std::size_t i = 0; i < size; ++i) {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
-      result.groups[i] = groups[i];
+      result.groups[i] = group_numbers[i];
       const shape in = result.shapes[result.inputs[i]];
       const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
       result.what = diagnoses[i](in, in2);

@@ -7,7 +7,6 @@
 #include <span>
 
 #include <pergrad/detail/channel_norm.hpp>
-#include <pergrad/detail/image_access.hpp>
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/detail/normalisation.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -21,6 +20,7 @@ template <std::size_t Groups, class... Options>
 struct grouped_norm {
   static constexpr bool on_tiles = true;
   static constexpr bool stored_order = true;
+  static constexpr bool channels_first = true;
   static constexpr norm_options options = gather_norm_options<Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -30,7 +30,6 @@ struct grouped_norm {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
     return in.size() + group_count(in) + parameter_count(in);
   }
-  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return 2 * in.size(); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     const std::size_t sums = in.size() + group_count(in);
     factor_list<options.affine ? 2 : 0> list;
@@ -53,48 +52,42 @@ struct grouped_norm {
   template <class Tile>
   static void forward(const Tile& tile) {
     using scalar = typename Tile::scalar;
-    const image_extents image{tile.in};
-    const auto group_size = image.channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
+    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
     const scalar* gain = options.affine ? tile.parameters : nullptr;
-    const scalar* shift = options.affine ? tile.parameters + image.channels : nullptr;
+    const scalar* shift = options.affine ? tile.parameters + channels : nullptr;
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const image_source<scalar> x{image, tile.x_layout, tile.x(b), tile.scratch(b)};
-      const image_target<scalar> y{image, tile.y_layout, tile.y(b), tile.scratch(b) + image.size()};
       scalar* xhat = tile.saved(b);
-      scalar* rates = xhat + image.size();
-      if (image.pixels > 1) {
-        normalisation::forward_image(x.at, x.values, y.at, y.values, group_size, options.epsilon, gain, shift, xhat,
-                                     rates);
+      if (size > channels) {
+        normalisation::forward_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), group_size, options.epsilon,
+                                     gain, shift, xhat, xhat + size);
       } else {
-        normalisation::forward_pixel(x.values + x.at.start, y.values + y.at.start, image.channels, group_size,
-                                     options.epsilon, gain, shift, xhat, rates);
+        normalisation::forward_pixel(tile.x(b) + tile.x_layout.start, tile.y(b) + tile.y_layout.start, channels,
+                                     group_size, options.epsilon, gain, shift, xhat, xhat + size);
       }
-      y.finish(image, tile.y_layout, tile.y(b));
     }
   }
   template <class Tile>
   static void backward(const Tile& tile) {
     using scalar = typename Tile::scalar;
-    const image_extents image{tile.in};
-    const auto group_size = image.channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
+    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
     const scalar* gain = options.affine ? tile.parameters : nullptr;
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      scalar* to = tile.wants_dx ? tile.dx(b) : nullptr;
-      const image_source<scalar> dy{image, tile.dy_layout, tile.dy(b), tile.scratch(b)};
-      const image_target<scalar> dx{image, tile.dx_layout, to, tile.scratch(b) + image.size()};
       const scalar* xhat = tile.saved(b);
-      const scalar* rates = xhat + image.size();
-      scalar* gain_sums = tile.saved(b) + image.size() + image.channels / group_size;
-      scalar* shift_sums = gain_sums + image.channels;
-      if (image.pixels > 1) {
-        normalisation::backward_image(dy.at, dy.values, dx.at, dx.values, group_size, gain, xhat, rates, gain_sums,
-                                      shift_sums);
+      scalar* gain_sums = tile.saved(b) + size + channels / group_size;
+      scalar* shift_sums = gain_sums + channels;
+      scalar* dx = tile.wants_dx ? tile.dx(b) : nullptr;
+      if (size > channels) {
+        normalisation::backward_image(tile.dy_layout, tile.dy(b), tile.dx_layout, dx, group_size, gain, xhat,
+                                      xhat + size, gain_sums, shift_sums);
       } else {
-        scalar* dx_first = dx.values == nullptr ? nullptr : dx.values + dx.at.start;
-        normalisation::backward_pixel(dy.values + dy.at.start, dx_first, image.channels, group_size, gain, xhat, rates,
-                                      gain_sums, shift_sums);
+        normalisation::backward_pixel(tile.dy(b) + tile.dy_layout.start,
+                                      dx == nullptr ? nullptr : dx + tile.dx_layout.start, channels, group_size, gain,
+                                      xhat, xhat + size, gain_sums, shift_sums);
       }
-      dx.finish(image, tile.dx_layout, to);
     }
   }
 

@@ -336,19 +336,7 @@ class passes {
         if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
       }
     } else if constexpr (row.kind == node_kind::tiled) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
-        if (row.copies_in2) {
-          const slot& in2 = slot_of(row.in2);
-          gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b), in2_size(row));
-        }
-      }
-      tile_view<scalar> tile;
-      view<layer>(row, begin, end, static_cast<std::uint32_t>(Index), false, tile);
-      layer::forward(tile);
-      for (index b = begin; row.copies_out && b < end; ++b) {
-        scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
-      }
+      tiled_forward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
     }
   }
 
@@ -402,24 +390,7 @@ class passes {
         }
       }
     } else if constexpr (row.kind == node_kind::tiled) {
-      for (index b = begin; row.copies_out && b < end; ++b) {
-        gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
-      }
-      tile_view<scalar> tile;
-      view<layer>(row, begin, end, static_cast<std::uint32_t>(Index), true, tile);
-      layer::backward(tile);
-      for (index b = begin; b < end; ++b) {
-        if (row.input_gradient && !row.direct_dx && detail::reads_images<layer>) {
-          transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout,
-                   at(in.gradient, b), row.accumulate);
-        } else if (row.input_gradient && !row.direct_dx) {
-          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
-        }
-        if (row.input2_gradient && !row.direct_dx2) {
-          const slot& in2 = slot_of(row.in2);
-          scatter_plain(in2.gradient_layout, at(row.plain_dx2, b), at(in2.gradient, b), in2_size(row), row.accumulate2);
-        }
-      }
+      tiled_backward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
     }
     if constexpr (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
   }
@@ -437,6 +408,62 @@ class passes {
     const slot& to = slot_of(row.staged_from);
     for (index b = begin; b < end; ++b) {
       transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b), row.staged_accumulate);
+    }
+  }
+
+  // One copy of the code a layer type, not one a node: these layers get their sizes at run time.
+  template <class Layer>
+  [[gnu::noinline]] void tiled_forward(const node_row& row, std::uint32_t number, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; b < end; ++b) {
+      if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+      if (row.copies_in2) {
+        const slot& in2 = slot_of(row.in2);
+        gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b), in2_size(row));
+      }
+    }
+    tile_view<scalar> tile;
+    view<Layer>(row, begin, end, number, false, tile);
+    Layer::forward(tile);
+    for (index b = begin; row.copies_out && b < end; ++b) {
+      scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+    }
+  }
+  template <class Layer>
+  [[gnu::noinline]] void tiled_backward(const node_row& row, std::uint32_t number, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; row.copies_out && b < end; ++b) {
+      gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+    }
+    tile_view<scalar> tile;
+    view<Layer>(row, begin, end, number, true, tile);
+    Layer::backward(tile);
+    for (index b = begin; b < end; ++b) {
+      if (row.input_gradient && !row.direct_dx && detail::reads_images<Layer>) {
+        transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
+                 row.accumulate);
+      } else if (row.input_gradient && !row.direct_dx) {
+        give_gradient(row.copies_in, in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row),
+                      row.accumulate);
+      }
+      if (row.input2_gradient && !row.direct_dx2) {
+        const slot& in2 = slot_of(row.in2);
+        give_gradient(row.copies_in2, in2.gradient_layout, at(row.plain_dx2, b), at(in2.gradient, b), in2_size(row),
+                      row.accumulate2);
+      }
+    }
+  }
+  /// A slot that needs no copies is stored as PyTorch orders it, in one stretch.
+  static void give_gradient(bool copies, const layout& to, const scalar* plain, scalar* values, index count,
+                            bool accumulate) {
+    if (copies) {
+      scatter_plain(to, plain, values, count, accumulate);
+    } else if (accumulate) {
+      add_to(values, plain, count);
+    } else {
+      std::copy_n(plain, count, values);
     }
   }
 

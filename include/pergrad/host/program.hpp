@@ -299,16 +299,17 @@ struct program {
     return t;
   }
 
-  /// How an affine or a pooling node's input must be stored; no channels: any way will do.
+  /// How the input of a node that reads images must be stored; no channels: any way will do.
   template <class Layer>
   static constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
-    const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1 : kind != node_kind::pooling;
+    const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
+                                               : kind != node_kind::pooling && !detail::reads_images<Layer>;
     return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
   }
   template <class Layer>
   static constexpr arrangement writes(node_kind kind, shape out) {
-    return kind == node_kind::affine || kind == node_kind::pooling ? arrange(out, is_channels_first<Layer>())
-                                                                   : arrangement{.channels = 0};
+    const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
+    return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
   }
   /// Are the layer's rank-2 shapes (channels, positions)?
   template <class Layer>
@@ -404,14 +405,14 @@ struct program {
     }
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      const slot& in = t.slots[row.in];
-      const slot& out = t.slots[row.out];
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
       const index in_size = round_up(static_cast<index>(row.in_shape.size()));
       const index out_size = round_up(static_cast<index>(row.out_shape.size()));
       row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
       row.plain_x = row.copies_in ? reserve(in_size) : in.value;
       if (row.in2_shape.size() > 0) {
-        const slot& in2 = t.slots[row.in2];
+        const slot& in2 = t.slots[t.storage[row.in2]];
         const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
         row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
         row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;

@@ -10,7 +10,6 @@
 #include <span>
 
 #include <pergrad/detail/channel_norm.hpp>
-#include <pergrad/detail/image_access.hpp>
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/detail/normalisation.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -24,11 +23,11 @@ namespace pergrad::inline v0_1 {
 struct channel_affine {
   static constexpr bool on_tiles = true;
   static constexpr bool stored_order = true;
+  static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return 2 * in.e0; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return parameter_count(in); }
-  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return 3 * in.size(); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.e0, {.from = source::saved}),
                         elementwise_sum(1, in.e0, {.from = source::saved, .offset = in.e0}));
@@ -43,30 +42,20 @@ struct channel_affine {
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
-    const detail::image_extents image{tile.in};
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const detail::image_source<scalar> x{image, tile.x_layout, tile.x(b), tile.scratch(b)};
-      const detail::image_target<scalar> y{image, tile.y_layout, tile.y(b), tile.scratch(b) + image.size()};
-      detail::normalisation::scale_image(x.at, x.values, y.at, y.values, tile.parameters,
-                                         tile.parameters + image.channels);
-      y.finish(image, tile.y_layout, tile.y(b));
+      detail::normalisation::scale_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), tile.parameters,
+                                         tile.parameters + tile.in.e0);
     }
   }
   template <class Tile>
   static void backward(const Tile& tile) {
     using scalar = typename Tile::scalar;
-    const detail::image_extents image{tile.in};
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const detail::image_source<scalar> x{image, tile.x_layout, tile.x(b), tile.scratch(b)};
-      const detail::image_source<scalar> dy{image, tile.dy_layout, tile.dy(b), tile.scratch(b) + image.size()};
-      detail::normalisation::sum_image(dy.at, dy.values, x.at, x.values, tile.saved(b),
-                                       tile.saved(b) + image.channels);
+      detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
+                                       tile.saved(b) + tile.in.e0);
       if (!tile.wants_dx) continue;
-      const detail::image_target<scalar> dx{image, tile.dx_layout, tile.dx(b), tile.scratch(b) + 2 * image.size()};
-      detail::normalisation::scale_image(dy.at, dy.values, dx.at, dx.values, tile.parameters,
+      detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
                                          static_cast<const scalar*>(nullptr));
-      dx.finish(image, tile.dx_layout, tile.dx(b));
     }
   }
 };

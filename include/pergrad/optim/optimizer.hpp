@@ -5,6 +5,7 @@
 // states, never the size of the batch that was drawn, which is a private value.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -49,14 +50,20 @@ class optimizer_steps {
  protected:
   optimizer_steps() = default;
 
-  /// Calls f(index) for every parameter, in chunks on all threads.
+  /// Calls f(first, count) for stretches of all parameters, on all threads.
   template <class Function>
-  static void for_each_parameter(const host& executor, Function&& f) {
+  static void for_each_stretch(const host& executor, Function&& f) {
     constexpr std::size_t chunk = std::size_t{1} << 14U;
     constexpr std::size_t count = Network::parameter_count;
     executor.parallel((count + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-      const std::size_t last = std::min(count, (task + 1) * chunk);
-      for (std::size_t i = task * chunk; i < last; ++i) f(i);
+      f(task * chunk, std::min(count - task * chunk, chunk));
+    });
+  }
+  /// Calls f(index) for every parameter, in stretches on all threads.
+  template <class Function>
+  static void for_each_parameter(const host& executor, Function&& f) {
+    for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
+      for (std::size_t i = first; i < first + count; ++i) f(i);
     });
   }
 };

@@ -9,6 +9,7 @@
 #include <string>
 
 #include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/host/kernels.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -34,7 +35,9 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     const scalar* values = gradient.data();
     if (velocity_.size() == 0) {
       const auto step = static_cast<scalar>(rate_ * scale);
-      this->for_each_parameter(executor, [&](std::size_t i) { parameters[i] -= step * values[i]; });
+      this->for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
+        on_host::add_scaled_to(parameters + first, -step, values + first, static_cast<on_host::index>(count));
+      });
       return;
     }
     scalar* velocity = velocity_.data();
