@@ -24,6 +24,7 @@ PROGRAMS = [
     ("task_a", HERE / "task_a.cpp", 5.0, None),
     ("vgg36", HERE / "vgg36.cpp", 10.0, 600.0),
     ("deep250", HERE / "deep250.cpp", 20.0, None),
+    ("resnet34", HERE / "resnet34.cpp", 15.0, None),
     ("transformer12", HERE / "transformer12.cpp", 10.0, 800.0),
 ]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/common/cli.hpp - the options of the training program: names, defaults, ranges, and one clear line for a
+// examples/common/cli.hpp - the options of a training program: names, defaults, ranges, and one clear line for a
 // mistake
 //
 // Numbers are read by std::from_chars and must fill their whole argument and lie in the stated range, so that "1e",
@@ -27,7 +27,7 @@
 
 namespace example {
 
-/// Everything a user can choose. `given` holds the names of the options that were on the command line.
+/// Everything a user can choose in every program. `given` holds the names of the options that were on the command line.
 struct options {
   double epsilon = 3.0;
   double delta = 1e-5;
@@ -37,11 +37,10 @@ struct options {
   double clip = 0.1;
   std::optional<double> noise_multiplier;
   std::string optimizer = "momentum";
-  std::string activation = "tanh";
   double momentum = 0.9;
   std::optional<std::uint64_t> seed;
   std::size_t threads = 1;
-  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string data;
   std::string out = "out";
   std::set<std::string> given;
 
@@ -70,8 +69,23 @@ struct bad_value : std::invalid_argument {
   return text;
 }
 
-inline void complain(const std::string& message) {
-  std::fprintf(stderr, "fashion_mnist: %s\n", one_line(message).c_str());
+/// What the programs differ in, as far as their options and reports say it.
+struct program {
+  std::string name;             ///< of the executable
+  std::string title;            ///< of its chart
+  std::string purpose;          ///< a sentence for --help
+  std::string record;           ///< what one record is: "image", "word"
+  std::string dataset;          ///< its name
+  std::string data_help;        ///< what --data is
+  std::string size;             ///< the public size of the training set, in words
+  std::size_t most_batch = 0;   ///< the largest --batch
+  double adam_rate = 0.002;     ///< the default of --lr with adam
+  double descent_rate = 4.0;    ///< ... and with sgd and momentum
+  options defaults;
+};
+
+inline void complain(const program& what, const std::string& message) {
+  std::fprintf(stderr, "%s: %s\n", what.name.c_str(), one_line(message).c_str());
 }
 
 namespace cli {
@@ -110,8 +124,8 @@ template <class Number>
   return value;
 }
 
-// Binds options to the members of `options`, all in the same way: strict reading, a default that --help shows, and a
-// note that the option was given.
+// Binds options to variables, all in the same way: strict reading, a default that --help shows, and a note that the
+// option was given. A name may be followed by ",--" and another one for the same option.
 class binder {
  public:
   binder(CLI::App& app, options& chosen) : app_(app), chosen_(chosen) {}
@@ -160,10 +174,11 @@ class binder {
     using type = Member;
   };
 
-  CLI::Option* add(const std::string& name, const std::string& fallback, const std::string& help) {
+  CLI::Option* add(const std::string& names, const std::string& fallback, const std::string& help) {
     const std::size_t index = readers_.size();
+    const std::string name = names.substr(0, names.find(','));
     CLI::Option* const option = app_.add_option_function<std::string>(
-        "--" + name,
+        "--" + names,
         [this, index, name](const std::string& text) {
           readers_.at(index)(text);
           chosen_.given.insert(name);
@@ -179,31 +194,38 @@ class binder {
 
 }  // namespace cli
 
-/// Reads the command line. Returns the options, or the exit code with which the program should end now: 0 after --help,
-/// 2 after a mistake, which has then been explained in one line on stderr. `dataset_size` bounds the batch.
-[[nodiscard]] inline std::variant<options, int> parse_command_line(int argc, char** argv, std::size_t dataset_size) {
-  options chosen;
+/// Reads the command line; `own` binds the options that only this program has. Returns the options, or the exit code
+/// with which the program should end now: 0 after --help, 2 after a mistake, which has then been explained in one line
+/// on stderr.
+[[nodiscard]] inline std::variant<options, int> parse_command_line(int argc, char** argv, const program& what,
+                                                                   const std::function<void(cli::binder&)>& own) {
+  options chosen = what.defaults;
   chosen.threads = std::max(1U, std::thread::hardware_concurrency());
-  CLI::App app{"Trains a CNN of 26,010 parameters on Fashion-MNIST with differentially private SGD.", "fashion_mnist"};
+  CLI::App app{what.purpose, what.name};
   app.get_formatter()->column_width(34);
   cli::binder bind{app, chosen};
-  bind.number("epsilon", chosen.epsilon, cli::real_range{0, 1000, true}, "3",
+  bind.number("epsilon", chosen.epsilon, cli::real_range{0, 1000, true}, shortest(chosen.epsilon),
               "privacy budget; training never spends more");
-  bind.number("delta", chosen.delta, cli::real_range{0, 1, true, true}, "1e-05", "the delta of (epsilon, delta)");
-  bind.number("epochs", chosen.epochs, cli::whole_range{1, 10'000}, "40", "expected passes over the training set");
-  bind.number("lr", chosen.learning_rate, cli::real_range{0, 1e6, true}, "4; adam 0.002", "learning rate");
-  bind.number("batch", chosen.batch, cli::whole_range{1, dataset_size}, "2048",
-              "expected batch size; each record is drawn with probability BATCH/" + std::to_string(dataset_size));
-  bind.number("clip", chosen.clip, cli::real_range{1e-6, 1e6}, "0.1", "l2 norm to which each gradient is clipped");
+  bind.number("delta", chosen.delta, cli::real_range{0, 1, true, true}, shortest(chosen.delta),
+              "the delta of (epsilon, delta)");
+  bind.number("epochs", chosen.epochs, cli::whole_range{1, 10'000}, std::to_string(chosen.epochs),
+              "expected passes over the training set");
+  bind.number("lr,--learning-rate", chosen.learning_rate, cli::real_range{0, 1e6, true},
+              shortest(what.descent_rate) + "; adam " + shortest(what.adam_rate), "learning rate");
+  bind.number("batch", chosen.batch, cli::whole_range{1, what.most_batch}, std::to_string(chosen.batch),
+              "expected batch size; each record is drawn with probability BATCH/" + what.size);
+  bind.number("clip", chosen.clip, cli::real_range{1e-6, 1e6}, shortest(chosen.clip),
+              "l2 norm to which each gradient is clipped");
   bind.number("noise-multiplier", chosen.noise_multiplier, cli::real_range{0.1, 1e6}, "",
               "fixes sigma, so that epsilon follows from it; without it sigma is calibrated to --epsilon");
   bind.choice("optimizer", chosen.optimizer, {"sgd", "momentum", "adam"}, "how noised gradients become steps");
-  bind.number("momentum", chosen.momentum, cli::real_range{0, 1, false, true}, "0.9", "of the optimizer 'momentum'");
-  bind.choice("activation", chosen.activation, {"tanh", "relu"}, "tanh is better under clipping");
+  bind.number("momentum", chosen.momentum, cli::real_range{0, 1, false, true}, shortest(chosen.momentum),
+              "of the optimizer 'momentum'");
+  own(bind);
   bind.number("seed", chosen.seed, cli::whole_range{0, std::numeric_limits<std::uint64_t>::max()}, "",
               "reproducible run, NOT PRIVATE: who knows the seed can subtract the noise");
   bind.number("threads", chosen.threads, cli::whole_range{1, 1024}, "all", "any number gives the same bits");
-  bind.text("data", chosen.data, "DIR", "folder with the four files of Fashion-MNIST, gzipped or not");
+  bind.text("data", chosen.data, "DIR", what.data_help);
   bind.text("out", chosen.out, "DIR", "folder for report.json and report.svg");
   app.footer(
       "With --noise-multiplier alone, all epochs are run and the epsilon they cost is printed. With --noise-multiplier "
@@ -221,14 +243,14 @@ class binder {
     std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ParseError& error) {
-    complain(std::string(error.what()) + " (--help lists the options)");
+    complain(what, std::string(error.what()) + " (--help lists the options)");
     return 2;
   }
   if (chosen.optimizer != "momentum") {
     chosen.momentum = 0.0;
   }
-  if (chosen.optimizer == "adam" && !chosen.has("lr")) {
-    chosen.learning_rate = 0.002;
+  if (!chosen.has("lr")) {
+    chosen.learning_rate = chosen.optimizer == "adam" ? what.adam_rate : what.descent_rate;
   }
   return chosen;
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/program.hpp>
+#include <pergrad/host/sparse.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/tape.hpp>
 
@@ -93,6 +95,17 @@ template <class Network>
       if (leaf.node != i) continue;
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
       row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
+    }
+    // A table's rows are instantiated: those that a sample uses, at most one a position.
+    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+      const on_host::sparse_leaf& leaf = table.sparse[k];
+      if (leaf.node != i) continue;
+      row.method = norm_method::instantiate;
+      row.positions = static_cast<std::size_t>(leaf.positions);
+      row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
+      if (!leaf.use.first) continue;
+      row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
+      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
     }
   });
   return rows;

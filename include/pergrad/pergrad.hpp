@@ -50,6 +50,7 @@
 #include <pergrad/layers/layer_norm.hpp>
 #include <pergrad/layers/learned_positions.hpp>
 #include <pergrad/layers/linear.hpp>
+#include <pergrad/layers/lora.hpp>
 #include <pergrad/layers/lstm.hpp>
 #include <pergrad/layers/max_pool1d.hpp>
 #include <pergrad/layers/max_pool2d.hpp>

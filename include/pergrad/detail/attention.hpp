@@ -109,23 +109,23 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
   std::fill(row + count, row + step, Scalar{0});
 }
 
-/// Draws the mask of the probabilities of one row: leaves it in their signs, and the row as it is used in `dropped`.
-/// `element` numbers the row's first probability among all of the layer's.
+/// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
+/// numbers the first among all of the layer's.
 template <class Tile, class Scalar>
-void drop_row(const Tile& tile, std::ptrdiff_t sample, std::size_t element, const attention_layout& at, Scalar* row,
-              std::ptrdiff_t count, Scalar* dropped) {
-  constexpr std::size_t together = 256;
+void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
+                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
+  constexpr std::ptrdiff_t together = 256;
   std::uint32_t bits[together];
-  const auto kept = static_cast<Scalar>(at.kept);
-  const auto size = static_cast<std::size_t>(count);
-  for (std::size_t first = 0; first < size; first += together) {
-    const std::size_t here = std::min(together, size - first);
-    tile.random_bits(sample, element + first, {bits, here});
-    for (std::size_t k = 0; k < here; ++k) {
-      const Scalar probability = row[first + k];
-      const bool keeps = bits[k] >= at.threshold;
-      row[first + k] = keeps ? probability : -probability;
-      dropped[first + k] = keeps ? probability * kept : Scalar{0};
+  const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
+  constexpr Scalar signs[2] = {1, -1};
+  for (std::ptrdiff_t first = 0; first < count; first += together) {
+    const std::ptrdiff_t here = std::min(together, count - first);
+    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
+    for (std::ptrdiff_t k = 0; k < here; ++k) {
+      const Scalar probability = probabilities[first + k];
+      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
+      probabilities[first + k] = probability * signs[drops];
+      dropped[first + k] = probability * shares[drops];
     }
   }
 }
@@ -151,12 +151,14 @@ void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t co
 template <class Scalar>
 void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
                 Scalar kept) noexcept {
-  for (std::ptrdiff_t k = 0; k < count; ++k) {
-    const bool is_dropped = row[k] < 0;
-    dropped[k] = is_dropped ? Scalar{0} : row[k] * kept;
-    gradient[k] = is_dropped ? Scalar{0} : gradient[k] * kept;
-    row[k] = std::fabs(row[k]);
-  }
+  using vector = on_host::vector<Scalar>;
+  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    const vector signed_row = lanes.load(row + k);
+    const vector share = math::select(signed_row < vector{}, vector{}, on_host::splat(kept));
+    lanes.store(dropped + k, signed_row * share);
+    lanes.store(gradient + k, lanes.load(gradient + k) * share);
+    lanes.store(row + k, math::abs(signed_row));
+  });
   std::fill(dropped + count, dropped + step, Scalar{0});
 }
 
@@ -190,11 +192,14 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
       const std::ptrdiff_t seen = at.seen(last - 1, keys);
       multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
                                       turned, step, scores + first * step, step);
-      for (std::ptrdiff_t i = first; i < last; ++i) {
-        softmax_row(scores + i * step, at.seen(i, keys), step, scale);
-        if (!drops) continue;
-        drop_row(tile, sample, static_cast<std::size_t>((head * at.queries + i) * step), at, scores + i * step, seen,
-                 dropped + i * step);
+      for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
+      const std::ptrdiff_t element = head * at.queries * step;
+      if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
+        drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
+                           dropped + first * step);
+      }
+      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < last; ++i) {
+        drop_probabilities(tile, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
       }
       multiply_matrices<Tile, scalar>(last - first, seen, at.width, (drops ? dropped : scores) + first * step, step, 1,
                                       saved + at.value + column, at.memory_step,

@@ -134,7 +134,15 @@ template <class Narrow>
 [[nodiscard]] inline wide widen(Narrow value) noexcept {
   return __builtin_convertvector(value, wide);
 }
-[[nodiscard]] inline double first_lanes_sum(wide values, index count) noexcept {
+template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
+[[nodiscard]] inline double sum_of_lanes(wide values) noexcept {
+  if constexpr (Count == 1) {
+    return values[First];
+  } else {
+    return sum_of_lanes<First, Count / 2>(values) + sum_of_lanes<First + Count / 2, Count / 2>(values);
+  }
+}
+[[nodiscard]] inline double sum_of_first_lanes(wide values, index count) noexcept {
   double sum = 0;
   for (index lane = 0; lane < count; ++lane) sum += values[lane];
   return sum;
@@ -154,11 +162,11 @@ template <std::size_t Sums, class Function>
     }
   }
   std::array<double, Sums> totals{};
-  for (std::size_t s = 0; s < Sums; ++s) totals[s] = first_lanes_sum(sums[0][s] + sums[1][s], wide_lanes);
+  for (std::size_t s = 0; s < Sums; ++s) totals[s] = sum_of_lanes(sums[0][s] + sums[1][s]);
   for (; i < count; i += wide_lanes) {
     const index rest = count - i < wide_lanes ? count - i : wide_lanes;
     const std::array<wide, Sums> here = f([&](const auto* from) { return load_narrow(from + i, rest); });
-    for (std::size_t s = 0; s < Sums; ++s) totals[s] += first_lanes_sum(here[s], rest);
+    for (std::size_t s = 0; s < Sums; ++s) totals[s] += sum_of_first_lanes(here[s], rest);
   }
   return totals;
 }

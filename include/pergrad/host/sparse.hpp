@@ -33,7 +33,9 @@ inline constexpr index sparse_buckets = 16;
   while ((leaf.width << shift) < 4 * line) ++shift;
   return shift;
 }
-[[nodiscard]] constexpr index bucket_of(std::int32_t id, int shift) noexcept { return (id >> shift) % sparse_buckets; }
+[[nodiscard]] constexpr std::size_t bucket_of(std::int32_t id, int shift) noexcept {
+  return (static_cast<std::uint32_t>(id) >> shift) % static_cast<std::uint32_t>(sparse_buckets);
+}
 
 /// Integers that a sample's segments take: where buckets begin, ids, counts.
 [[nodiscard]] constexpr index segment_integers(const sparse_leaf& leaf) noexcept {
@@ -131,15 +133,20 @@ class segment_maker {
     std::int32_t* slots = finder_.slots();
     const bool direct = is_direct();
     if (!direct) std::fill_n(slots, mask_ + 1, 0);
-    for (index k = 0; k < count_; ++k) {
-      const std::int32_t id = found[k];
-      const std::int32_t place = next[bucket_of(id, shift)]++;
-      if (direct) slots[id] = 0;
-      to.ids[place] = id;
-      if (owner_.counted) to.counts[place] = counts[k];
-      counts[k] = place;
+    for (index k = 0; k < (direct ? count_ : 0); ++k) slots[found[k]] = 0;
+    const auto place_each = [&](auto&& keep) {
+      for (index k = 0; k < count_; ++k) {
+        const std::int32_t place = next[bucket_of(found[k], shift)]++;
+        to.ids[place] = found[k];
+        keep(k, place);
+      }
+    };
+    if (owner_.counted) {
+      place_each([&](index k, std::int32_t place) { to.counts[place] = counts[k]; });
+    } else {
+      place_each([&](index k, std::int32_t place) { counts[k] = place; });
+      std::fill_n(to.rows, count_ * owner_.width, Scalar{0});
     }
-    for (index place = 0; place < (owner_.counted ? 0 : count_ * owner_.width); ++place) to.rows[place] = 0;
     position_ = 0;
   }
 

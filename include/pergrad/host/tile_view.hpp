@@ -101,10 +101,7 @@ struct tile_view {
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     const chacha_nonce nonce = make_nonce(random_purpose::dropout, layer_number);
-    for (std::size_t done = 0; done < bits.size(); done += 16) {
-      const chacha_block block = chacha20_block(own, nonce, static_cast<std::uint32_t>((first + done) / 16));
-      for (std::size_t i = 0; i < 16 && done + i < bits.size(); ++i) bits[done + i] = block[i];
-    }
+    chacha20_keystream(own, nonce, first / 16, bits);
   }
 
   /// out = left times right, as `shape` says (product.hpp).

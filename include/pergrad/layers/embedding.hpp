@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
@@ -110,8 +111,7 @@ struct embedding {
       const std::int32_t* ids = tile.ids(b);
       scalar* y = tile.y(b);
       for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        const scalar* row = tile.parameters + ids[t] * width;
-        for (std::ptrdiff_t i = 0; i < width; ++i) y[t * width + i] = row[i];
+        std::memcpy(y + t * width, tile.parameters + ids[t] * width, Dim * sizeof(scalar));
       }
     }
   }

@@ -2,9 +2,11 @@
 // pergrad/layers/mean_over_positions.hpp - y = (1/n) sum over t < n of x_t, with n the sample's own length
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <pergrad/detail/mistakes.hpp>
+#include <pergrad/host/kernels.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -27,11 +29,11 @@ struct mean_over_positions {
       const std::ptrdiff_t length = tile.length(b);
       const scalar* x = tile.x(b);
       scalar* y = tile.y(b);
-      for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = 0;
-      for (std::ptrdiff_t t = 0; t < length; ++t) {
-        for (std::ptrdiff_t i = 0; i < features; ++i) y[i] += x[t * features + i];
-      }
-      for (std::ptrdiff_t i = 0; i < features; ++i) y[i] /= static_cast<scalar>(length);
+      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
+        on_host::vector<scalar> sum{};
+        for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
+        lanes.store(y + i, sum / on_host::splat(static_cast<scalar>(length)));
+      });
     }
   }
   template <class Tile>
@@ -43,11 +45,11 @@ struct mean_over_positions {
       const std::ptrdiff_t length = tile.length(b);
       const scalar* dy = tile.dy(b);
       scalar* dx = tile.dx(b);
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        for (std::ptrdiff_t i = 0; i < features; ++i) {
-          dx[t * features + i] = t < length ? dy[i] / static_cast<scalar>(length) : scalar{0};
-        }
-      }
+      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
+        const on_host::vector<scalar> share = lanes.load(dy + i) / on_host::splat(static_cast<scalar>(length));
+        for (std::ptrdiff_t t = 0; t < length; ++t) lanes.store(dx + t * features + i, share);
+      });
+      std::fill(dx + length * features, dx + positions * features, scalar{0});
     }
   }
 };
