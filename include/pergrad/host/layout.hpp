@@ -117,9 +117,9 @@ inline constexpr index line = 16;  ///< elements that slots are rounded up to: 6
   result.size = round_up((values.depth + around.front + around.back) * result.plane);
   return result;
 }
-/// `count` values in PyTorch's order without gaps.
-[[nodiscard]] constexpr layout lay_out_plain(index count) noexcept {
-  return lay_out({count, 1, 1, false, 1}, {});
+/// The values of another layout in PyTorch's order without gaps.
+[[nodiscard]] constexpr layout plain_twin(const layout& of) noexcept {
+  return lay_out(of.values.plain() ? of.values : arrangement{of.values.size(), 1, 1, false, 1}, {});
 }
 
 /// Walks through a layout in PyTorch's order, in runs of equal steps.
@@ -169,12 +169,12 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
     f(a.start, b.start, a.values.size());
     return;
   }
-  const index lines = a.values.depth * a.values.height;
   const index count = a.values.width * a.values.channels;
-  const auto line_start = [](const layout& of, index number) {
-    return of.start + number / of.values.height * of.plane + number % of.values.height * of.row;
-  };
-  for (index i = 0; i < lines; ++i) f(line_start(a, i), line_start(b, i), count);
+  for (index plane = 0; plane < a.values.depth; ++plane) {
+    const index a_start = a.start + plane * a.plane;
+    const index b_start = b.start + plane * b.plane;
+    for (index i = 0; i < a.values.height; ++i) f(a_start + i * a.row, b_start + i * b.row, count);
+  }
 }
 
 }  // namespace pergrad::inline v0_1::on_host

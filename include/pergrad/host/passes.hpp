@@ -60,7 +60,7 @@ class passes {
 
   void load(const void* context, const scalar* (*input)(const void*, std::size_t), std::size_t first, index samples) {
     const slot& to = table.slots[0];
-    constexpr layout plain = lay_out_plain(static_cast<index>(Network::input_shape.size()));
+    constexpr layout plain = plain_twin(table.slots[0].value_layout);
     for (index b = 0; b < samples; ++b) {
       const scalar* from = input(context, first + static_cast<std::size_t>(b));
       transfer(plain, from, to.value_layout, at(to.value, b), false);
@@ -146,11 +146,11 @@ class passes {
                : 0;
   }
 
-  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index count) {
-    transfer(from, values, lay_out_plain(count), plain, false);
+  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index /*count*/) {
+    transfer(from, values, plain_twin(from), plain, false);
   }
-  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index count, bool accumulate) {
-    transfer(lay_out_plain(count), plain, to, values, accumulate);
+  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index /*count*/, bool accumulate) {
+    transfer(plain_twin(to), plain, to, values, accumulate);
   }
 
   template <std::size_t Index>
