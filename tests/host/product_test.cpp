@@ -163,7 +163,10 @@ on_host::product_shape random_shape(std::mt19937& random) {
   }
   const int reduce_levels = levels(random);
   for (int level = 2; level > 2 - reduce_levels; --level) {
-    (level < 0 ? shape.outer_reduce : shape.reduce[level]) = {extent_up_to(level == 2 ? 30 : level < 0 ? 3 : 5, random),
+    (level < 0 ? shape.outer_reduce : shape.reduce[level]) = {extent_up_to(level == 2  ? 30
+                                                                           : level < 0 ? 3
+                                                                                       : 5,
+                                                                           random),
                                                               stride(40), stride(80)};
   }
   return shape;
@@ -439,19 +442,17 @@ BOOST_AUTO_TEST_CASE(coalesce_joins_what_is_one_loop) {
   constexpr on_host::product_shape all_three{{{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1};
   static_assert(on_host::coalesce(all_three) == on_host::product_shape{{{}, {}, {24, 1, 1}}, {{}, {}, {}}, 1});
   // A volume's fourth loops: they stay where three are not enough, and vanish where they are.
-  constexpr on_host::product_shape volume{{{3, 90, 70}, {4, 20, 16}, {5, 3, 2}},
-                                          {{2, 90, 40}, {3, 20, 12}, {2, 3, 4}},
-                                          2,
-                                          {6, 500, 300},
-                                          {2, 600, 200}};
+  constexpr on_host::product_shape volume{
+      {{3, 90, 70}, {4, 20, 16}, {5, 3, 2}}, {{2, 90, 40}, {3, 20, 12}, {2, 3, 4}}, 2, {6, 500, 300}, {2, 600, 200}};
   static_assert(on_host::coalesce(volume) == volume);
-  constexpr on_host::product_shape no_planes{{{}, {4, 20, 16}, {5, 3, 2}}, {{}, {3, 20, 12}, {2, 3, 4}}, 2,
-                                             {6, 500, 300},                {2, 600, 200}};
-  static_assert(on_host::coalesce(no_planes) ==
-                on_host::product_shape{{{6, 500, 300}, {4, 20, 16}, {5, 3, 2}}, {{2, 600, 200}, {3, 20, 12}, {2, 3, 4}}, 2});
-  constexpr on_host::product_shape all_four{{{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1, {3, 24, 24}, {5, 1, 1}};
-  static_assert(on_host::coalesce(all_four) ==
-                on_host::product_shape{{{}, {}, {72, 1, 1}}, {{}, {}, {5, 1, 1}}, 1});
+  constexpr on_host::product_shape no_planes{
+      {{}, {4, 20, 16}, {5, 3, 2}}, {{}, {3, 20, 12}, {2, 3, 4}}, 2, {6, 500, 300}, {2, 600, 200}};
+  static_assert(on_host::coalesce(no_planes) == on_host::product_shape{{{6, 500, 300}, {4, 20, 16}, {5, 3, 2}},
+                                                                       {{2, 600, 200}, {3, 20, 12}, {2, 3, 4}},
+                                                                       2});
+  constexpr on_host::product_shape all_four{
+      {{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1, {3, 24, 24}, {5, 1, 1}};
+  static_assert(on_host::coalesce(all_four) == on_host::product_shape{{{}, {}, {72, 1, 1}}, {{}, {}, {5, 1, 1}}, 1});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

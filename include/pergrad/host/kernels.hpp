@@ -94,8 +94,9 @@ inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index 
     for (index i = 0; i < count; ++i) to[i * to_step] = from[i * from_step];
   }
 }
-/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a transposition,
-/// in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the others, count).
+/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
+/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
+/// others, count).
 template <class Function>
 inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
   const index pixels = image.values.pixels();

@@ -27,7 +27,7 @@ struct halo {
   index back = 0;
   /// The smallest halo that contains both.
   [[nodiscard]] constexpr halo with(halo other) const noexcept {
-    return {std::max(top, other.top),       std::max(left, other.left),   std::max(bottom, other.bottom),
+    return {std::max(top, other.top),     std::max(left, other.left),   std::max(bottom, other.bottom),
             std::max(right, other.right), std::max(front, other.front), std::max(back, other.back)};
   }
   friend constexpr bool operator==(const halo&, const halo&) noexcept = default;
@@ -93,7 +93,8 @@ struct layout {
   [[nodiscard]] constexpr index line_pixels() const noexcept { return dense() ? values.pixels() : values.width; }
   /// First element of such a row.
   [[nodiscard]] constexpr index line_start(index number) const noexcept {
-    return values.depth == 1 ? start + number * row : start + number / values.height * plane + number % values.height * row;
+    return values.depth == 1 ? start + number * row
+                             : start + number / values.height * plane + number % values.height * row;
   }
   /// Position of value `i`, counted in PyTorch's order, from the sample's first element.
   [[nodiscard]] constexpr index position(index i) const noexcept {

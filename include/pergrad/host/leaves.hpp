@@ -316,11 +316,10 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   for (index r = first_row; r < last_row; ++r) {
     const index g = r / rows_count;
     const index k = r % rows_count;
-    const index parameter = leaf.parameters + g * leaf.parameter_group +
-                            k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
-                            k / inner % leaf.view[0].extent * leaf.view[0].parameter +
-                            k % inner / leaf.view[2].extent * leaf.view[1].parameter +
-                            k % leaf.view[2].extent * leaf.view[2].parameter;
+    const index parameter =
+        leaf.parameters + g * leaf.parameter_group + k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
+        k / inner % leaf.view[0].extent * leaf.view[0].parameter +
+        k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
     const index native = leaf.native + r * leaf.outputs;
     for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
   }

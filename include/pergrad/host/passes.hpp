@@ -260,7 +260,8 @@ class passes {
     const slot& from = slot_of(row.in);
     const slot& to = slot_of(row.staged_from);
     for (index b = begin; b < end; ++b) {
-      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b), row.staged_accumulate);
+      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b),
+               row.staged_accumulate);
     }
   }
 
@@ -338,8 +339,8 @@ class passes {
                   outputs,
                   {samples, in.sample, out.sample},
                   {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
-    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane -
-                         number(map.padding.height) * x.row - number(map.padding.width) * x.column;
+    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
+                         number(map.padding.width) * x.column;
     scalar* to = out.first + y.start;
     const scalar* panel = panels_ + row.forward_panel;
     const index panel_step = number(map.view_width()) * outputs;
@@ -364,9 +365,8 @@ class passes {
     if (row.whole_view) {
       const index row_values = dx.line_pixels() * dx.values.channels;
       for (index r = 0; r < dx.lines(); ++r) {
-        const product_shape shape = coalesce({{{}, {}, {samples, in.sample, out.sample}},
-                                              {{}, {}, {outputs, 1, dx.values.size()}},
-                                              row_values});
+        const product_shape shape = coalesce(
+            {{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
         write(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
       }
       return;
@@ -394,7 +394,8 @@ class passes {
         const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
         const scalar* from = delta;
         if (taps > 0) {
-          from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
+          from +=
+              first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
         }
         write(shape, from, here, first, group_bias, accumulate);
       });
