@@ -28,11 +28,15 @@ constexpr std::uint32_t seed = 20'240'607;
 /// Calls visit(row offset in left, row offset in out) in order.
 template <class Visit>
 void each_row(const on_host::product_shape& shape, Visit visit) {
-  for (std::ptrdiff_t outer = 0; outer < shape.row[0].extent; ++outer) {
-    for (std::ptrdiff_t middle = 0; middle < shape.row[1].extent; ++middle) {
-      for (std::ptrdiff_t inner = 0; inner < shape.row[2].extent; ++inner) {
-        visit(outer * shape.row[0].left + middle * shape.row[1].left + inner * shape.row[2].left,
-              outer * shape.row[0].out + middle * shape.row[1].out + inner * shape.row[2].out);
+  for (std::ptrdiff_t outermost = 0; outermost < shape.outer_row.extent; ++outermost) {
+    for (std::ptrdiff_t outer = 0; outer < shape.row[0].extent; ++outer) {
+      for (std::ptrdiff_t middle = 0; middle < shape.row[1].extent; ++middle) {
+        for (std::ptrdiff_t inner = 0; inner < shape.row[2].extent; ++inner) {
+          visit(outermost * shape.outer_row.left + outer * shape.row[0].left + middle * shape.row[1].left +
+                    inner * shape.row[2].left,
+                outermost * shape.outer_row.out + outer * shape.row[0].out + middle * shape.row[1].out +
+                    inner * shape.row[2].out);
+        }
       }
     }
   }
@@ -41,11 +45,15 @@ void each_row(const on_host::product_shape& shape, Visit visit) {
 /// Calls visit(offset in left, offset in right) in order.
 template <class Visit>
 void each_term(const on_host::product_shape& shape, Visit visit) {
-  for (std::ptrdiff_t outer = 0; outer < shape.reduce[0].extent; ++outer) {
-    for (std::ptrdiff_t middle = 0; middle < shape.reduce[1].extent; ++middle) {
-      for (std::ptrdiff_t inner = 0; inner < shape.reduce[2].extent; ++inner) {
-        visit(outer * shape.reduce[0].left + middle * shape.reduce[1].left + inner * shape.reduce[2].left,
-              outer * shape.reduce[0].right + middle * shape.reduce[1].right + inner * shape.reduce[2].right);
+  for (std::ptrdiff_t outermost = 0; outermost < shape.outer_reduce.extent; ++outermost) {
+    for (std::ptrdiff_t outer = 0; outer < shape.reduce[0].extent; ++outer) {
+      for (std::ptrdiff_t middle = 0; middle < shape.reduce[1].extent; ++middle) {
+        for (std::ptrdiff_t inner = 0; inner < shape.reduce[2].extent; ++inner) {
+          visit(outermost * shape.outer_reduce.left + outer * shape.reduce[0].left + middle * shape.reduce[1].left +
+                    inner * shape.reduce[2].left,
+                outermost * shape.outer_reduce.right + outer * shape.reduce[0].right + middle * shape.reduce[1].right +
+                    inner * shape.reduce[2].right);
+        }
       }
     }
   }
@@ -143,19 +151,23 @@ on_host::product_shape random_shape(std::mt19937& random) {
   if (std::uniform_int_distribution<int>{0, 9}(random) == 0) {
     shape.columns += 100;
   }
-  auto levels = std::uniform_int_distribution<int>{1, 3};
+  auto levels = std::uniform_int_distribution<int>{1, 4};
   const int row_levels = levels(random);
   std::ptrdiff_t out = shape.columns + stride(3);
   for (int level = 2; level > 2 - row_levels; --level) {
-    on_host::rows& row = shape.row[level];
-    row.extent = extent_up_to(level == 2 ? 40 : 5, random);
+    on_host::rows& row = level < 0 ? shape.outer_row : shape.row[level];
+    row.extent = extent_up_to(level == 2 ? 40 : level < 0 ? 3 : 5, random);
     row.left = stride(30);
     row.out = out;
     out = out * row.extent + stride(5);
   }
   const int reduce_levels = levels(random);
   for (int level = 2; level > 2 - reduce_levels; --level) {
-    shape.reduce[level] = {extent_up_to(level == 2 ? 30 : 5, random), stride(40), stride(80)};
+    (level < 0 ? shape.outer_reduce : shape.reduce[level]) = {extent_up_to(level == 2  ? 30
+                                                                           : level < 0 ? 3
+                                                                                       : 5,
+                                                                           random),
+                                                              stride(40), stride(80)};
   }
   return shape;
 }
@@ -277,6 +289,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
 
     on_host::product_shape one_row = shape;
     std::fill(one_row.row, one_row.row + 3, on_host::rows{});
+    one_row.outer_row = on_host::rows{};
     each_row(shape, [&](std::ptrdiff_t row_left, std::ptrdiff_t row_out) {
       on_host::product(one_row, left.begin() + row_left, right.begin(), by_row.begin() + row_out);
     });
@@ -404,9 +417,9 @@ BOOST_AUTO_TEST_CASE(empty_products) {
   on_host::product({{{}, {}, {0, 1, 1}}, {{}, {}, {2, 1, 1}}, 2}, left, right, out);
   on_host::product({{{}, {}, {2, 1, 1}}, {{}, {}, {2, 1, 1}}, 0}, left, right, out);
   BOOST_TEST(out[0] == 9.0F);
-  for (int level = 0; level < 3; ++level) {
-    on_host::product_shape nothing{{{}, {}, {1, 1, 2}}, {{2, 1, 1}, {2, 1, 1}, {2, 1, 1}}, 2};
-    nothing.reduce[level].extent = 0;
+  for (int level = 0; level < 4; ++level) {
+    on_host::product_shape nothing{{{}, {}, {1, 1, 2}}, {{2, 1, 1}, {2, 1, 1}, {2, 1, 1}}, 2, {}, {2, 1, 1}};
+    (level == 3 ? nothing.outer_reduce : nothing.reduce[level]).extent = 0;
     out[0] = out[1] = 9.0F;
     on_host::product(nothing, left, right, out);
     BOOST_TEST(out[0] == 0.0F);
@@ -428,6 +441,18 @@ BOOST_AUTO_TEST_CASE(coalesce_joins_what_is_one_loop) {
   static_assert(on_host::coalesce(outer_only) == on_host::product_shape{{{}, {}, {5, 3, 7}}, {{}, {}, {5, 3, 7}}, 8});
   constexpr on_host::product_shape all_three{{{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1};
   static_assert(on_host::coalesce(all_three) == on_host::product_shape{{{}, {}, {24, 1, 1}}, {{}, {}, {}}, 1});
+  // A volume's fourth loops: they stay where three are not enough, and vanish where they are.
+  constexpr on_host::product_shape volume{
+      {{3, 90, 70}, {4, 20, 16}, {5, 3, 2}}, {{2, 90, 40}, {3, 20, 12}, {2, 3, 4}}, 2, {6, 500, 300}, {2, 600, 200}};
+  static_assert(on_host::coalesce(volume) == volume);
+  constexpr on_host::product_shape no_planes{
+      {{}, {4, 20, 16}, {5, 3, 2}}, {{}, {3, 20, 12}, {2, 3, 4}}, 2, {6, 500, 300}, {2, 600, 200}};
+  static_assert(on_host::coalesce(no_planes) == on_host::product_shape{{{6, 500, 300}, {4, 20, 16}, {5, 3, 2}},
+                                                                       {{2, 600, 200}, {3, 20, 12}, {2, 3, 4}},
+                                                                       2});
+  constexpr on_host::product_shape all_four{
+      {{2, 12, 12}, {3, 4, 4}, {4, 1, 1}}, {{}, {}, {}}, 1, {3, 24, 24}, {5, 1, 1}};
+  static_assert(on_host::coalesce(all_four) == on_host::product_shape{{{}, {}, {72, 1, 1}}, {{}, {}, {5, 1, 1}}, 1});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -49,11 +49,12 @@ BOOST_AUTO_TEST_CASE(definition) {
   agrees_with_its_definition<conv1d<5, 1, no_bias>, shape{3, 4}>({5, 4});
 }
 BOOST_AUTO_TEST_CASE(the_same_in_two_dimensions) {
-  agree<basic_network<double, shape{3, 14}, conv1d<5, 3, padding<2>>, pergrad::tanh, max_pool1d<3, stride<2>, padding<1>>,
-                      conv1d<4, 2, stride<2>>, avg_pool1d<2, stride<1>>, adaptive_avg_pool1d<2>, flatten, linear<3>>,
-        basic_network<double, shape{3, 14, 1}, conv2d<5, extent{3, 1}, padding<2, 0>>, pergrad::tanh,
-                      max_pool2d<extent{3, 1}, stride<2, 1>, padding<1, 0>>, conv2d<4, extent{2, 1}, stride<2, 1>>,
-                      avg_pool2d<extent{2, 1}, stride<1>>, adaptive_avg_pool2d<2, 1>, flatten, linear<3>>>();
+  agree<
+      basic_network<double, shape{3, 14}, conv1d<5, 3, padding<2>>, pergrad::tanh, max_pool1d<3, stride<2>, padding<1>>,
+                    conv1d<4, 2, stride<2>>, avg_pool1d<2, stride<1>>, adaptive_avg_pool1d<2>, flatten, linear<3>>,
+      basic_network<double, shape{3, 14, 1}, conv2d<5, extent{3, 1}, padding<2, 0>>, pergrad::tanh,
+                    max_pool2d<extent{3, 1}, stride<2, 1>, padding<1, 0>>, conv2d<4, extent{2, 1}, stride<2, 1>>,
+                    avg_pool2d<extent{2, 1}, stride<1>>, adaptive_avg_pool2d<2, 1>, flatten, linear<3>>>();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

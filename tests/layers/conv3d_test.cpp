@@ -52,8 +52,8 @@ BOOST_AUTO_TEST_CASE(deep_laws) {
 BOOST_AUTO_TEST_CASE(definition) {
   agrees_with_its_definition<conv3d<3, 2>, shape{2, 3, 4, 5}>({3, 2, 3, 4});
   agrees_with_its_definition<
-      conv3d<4, extent{3, 2, 2}, stride<2, 1, 3>, padding<2, 1, 0>, dilation<1, 2, 3>, groups<2>>,
-      shape{2, 4, 3, 8}>({4, 3, 3, 2});
+      conv3d<4, extent{3, 2, 2}, stride<2, 1, 3>, padding<2, 1, 0>, dilation<1, 2, 3>, groups<2>>, shape{2, 4, 3, 8}>(
+      {4, 3, 3, 2});
   agrees_with_its_definition<conv3d<3, extent{2, 4, 3}, no_bias>, shape{2, 2, 4, 3}>({3, 1, 1, 1});
 }
 BOOST_AUTO_TEST_CASE(one_plane_is_an_image) {
@@ -65,9 +65,9 @@ BOOST_AUTO_TEST_CASE(one_plane_is_an_image) {
                       linear<3>>>();
 }
 BOOST_AUTO_TEST_CASE(planes_are_rows_of_an_image) {
-  agree<basic_network<double, shape{2, 7, 6, 1}, conv3d<3, extent{3, 2, 1}, stride<2, 1, 1>, padding<1, 1, 0>>, pergrad::tanh,
-                      max_pool3d<extent{2, 3, 1}, stride<1>, padding<1, 1, 0>>, avg_pool3d<extent{2, 2, 1}>,
-                      adaptive_avg_pool3d<2, 2, 1>, flatten, linear<3>>,
+  agree<basic_network<double, shape{2, 7, 6, 1}, conv3d<3, extent{3, 2, 1}, stride<2, 1, 1>, padding<1, 1, 0>>,
+                      pergrad::tanh, max_pool3d<extent{2, 3, 1}, stride<1>, padding<1, 1, 0>>,
+                      avg_pool3d<extent{2, 2, 1}>, adaptive_avg_pool3d<2, 2, 1>, flatten, linear<3>>,
         basic_network<double, shape{2, 7, 6}, conv2d<3, extent{3, 2}, stride<2, 1>, padding<1>>, pergrad::tanh,
                       max_pool2d<extent{2, 3}, stride<1>, padding<1>>, avg_pool2d<2>, adaptive_avg_pool2d<2>, flatten,
                       linear<3>>>();
@@ -78,8 +78,8 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(pool3d_layers)
 
 BOOST_AUTO_TEST_CASE(laws) {
-  keeps_the_laws_in_double<sequential<max_pool3d<2, stride<1>, padding<1>>, avg_pool3d<extent{1, 2, 2}, padding<0, 1, 1>>,
-                                      adaptive_avg_pool3d<2, 3, 1>>,
+  keeps_the_laws_in_double<sequential<max_pool3d<2, stride<1>, padding<1>>,
+                                      avg_pool3d<extent{1, 2, 2}, padding<0, 1, 1>>, adaptive_avg_pool3d<2, 3, 1>>,
                            shape{2, 3, 3, 4}>();
 }
 BOOST_AUTO_TEST_CASE(a_box) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/reshape_test.cpp - reshape, transpose and flatten: the same values, whatever the order they are stored in
+// tests/layers/reshape_test.cpp - reshape, transpose and flatten: the same values, whatever the order they are stored
+// in
 #include <boost/test/unit_test.hpp>
 
 #include <numeric>
@@ -62,16 +63,18 @@ BOOST_AUTO_TEST_CASE(transpose_exchanges_the_axes) {
   BOOST_TEST(y.input_gradient == (numbers{1, 3, 5, 2, 4, 6}), boost::test_tools::per_element());
 }
 BOOST_AUTO_TEST_CASE(twice_transposed_is_as_before) {
-  const auto y = respond<sequential<transpose, pergrad::tanh, transpose>, shape{2, 3}>({0, 0, 0, 0, 0, 0}, {1, 2, 3, 4, 5, 6});
+  const auto y =
+      respond<sequential<transpose, pergrad::tanh, transpose>, shape{2, 3}>({0, 0, 0, 0, 0, 0}, {1, 2, 3, 4, 5, 6});
   BOOST_TEST(y.input_gradient == counted(6), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(laws_of_a_transposition) { keeps_the_laws_in_double<transpose, shape{3, 5}>(); }
 BOOST_AUTO_TEST_CASE(laws_through_every_order) {
   // image -> sequence -> linear position by position -> transposed -> image again
-  keeps_the_laws_in_double<sequential<conv2d<4, 3, padding<1>>, reshape<shape{6, 8}>, linear<5>, pergrad::tanh, transpose,
-                                      conv1d<3, 3>, reshape<shape{2, 2, 3}>, max_pool2d<2, pergrad::stride<1>>>,
-                           shape{3, 3, 4}>();
+  keeps_the_laws_in_double<
+      sequential<conv2d<4, 3, padding<1>>, reshape<shape{6, 8}>, linear<5>, pergrad::tanh, transpose, conv1d<3, 3>,
+                 reshape<shape{2, 2, 3}>, max_pool2d<2, pergrad::stride<1>>>,
+      shape{3, 3, 4}>();
 }
 BOOST_AUTO_TEST_CASE(laws_with_several_readers) {
   keeps_the_laws_in_double<
@@ -82,11 +85,13 @@ BOOST_AUTO_TEST_CASE(laws_with_several_readers) {
 }
 
 BOOST_AUTO_TEST_CASE(pointwise_convolution_is_a_linear_layer) {
-  agree<basic_network<double, shape{7, 4}, linear<5>, pergrad::tanh, transpose, max_pool1d<2>, flatten, linear<2>>,
-        basic_network<double, shape{7, 4}, transpose, conv1d<5, 1>, pergrad::tanh, max_pool1d<2>, flatten, linear<2>>>();
+  agree<
+      basic_network<double, shape{7, 4}, linear<5>, pergrad::tanh, transpose, max_pool1d<2>, flatten, linear<2>>,
+      basic_network<double, shape{7, 4}, transpose, conv1d<5, 1>, pergrad::tanh, max_pool1d<2>, flatten, linear<2>>>();
 }
 BOOST_AUTO_TEST_CASE(flat_and_back_is_the_same_image) {
-  agree<basic_network<double, shape{2, 5, 4}, conv2d<3, 2>, pergrad::tanh, flatten, pergrad::tanh, reshape<shape{3, 4, 3}>, conv2d<2, 2>>,
+  agree<basic_network<double, shape{2, 5, 4}, conv2d<3, 2>, pergrad::tanh, flatten, pergrad::tanh,
+                      reshape<shape{3, 4, 3}>, conv2d<2, 2>>,
         basic_network<double, shape{2, 5, 4}, conv2d<3, 2>, pergrad::tanh, pergrad::tanh, conv2d<2, 2>>>();
 }
 BOOST_AUTO_TEST_CASE(flat_values_come_in_order) {

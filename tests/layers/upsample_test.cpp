@@ -38,8 +38,8 @@ BOOST_AUTO_TEST_CASE(image) {
   equal(y.input_gradient, {6, 15});
 }
 BOOST_AUTO_TEST_CASE(volume) {
-  const auto y = respond<upsample<2>, shape{1, 1, 1, 2}>(
-      {1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
+  const auto y =
+      respond<upsample<2>, shape{1, 1, 1, 2}>({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
   equal(y.output, {1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2});
   equal(y.input_gradient, {1 + 2 + 5 + 6 + 9 + 10 + 13 + 14, 3 + 4 + 7 + 8 + 11 + 12 + 15 + 16});
 }

@@ -18,7 +18,7 @@ namespace pergrad::inline v0_1::detail {
 
 /// What to say of an input that has not `axes` axes besides its channels.
 [[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
-  return axes == 1 ? mistake::needs_channels_and_positions
+  return axes == 1   ? mistake::needs_channels_and_positions
          : axes == 2 ? mistake::needs_an_image
                      : mistake::needs_a_volume;
 }
@@ -64,11 +64,11 @@ struct convolution {
  private:
   [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
     const extent size = image_size(in);
-    return {window_count(size.depth, kernel.depth, options.stride.depth, options.padding.depth, options.dilation.depth),
-            window_count(size.height, kernel.height, options.stride.height, options.padding.height,
-                         options.dilation.height),
-            window_count(size.width, kernel.width, options.stride.width, options.padding.width,
-                         options.dilation.width)};
+    return {
+        window_count(size.depth, kernel.depth, options.stride.depth, options.padding.depth, options.dilation.depth),
+        window_count(size.height, kernel.height, options.stride.height, options.padding.height,
+                     options.dilation.height),
+        window_count(size.width, kernel.width, options.stride.width, options.padding.width, options.dilation.width)};
   }
 };
 

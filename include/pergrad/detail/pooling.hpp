@@ -27,7 +27,7 @@ struct sliding_windows {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     return image_shape(in.e0, output_size(in), Axes);
   }
-  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept {
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
     return inside(d * step.depth, kernel.depth, options.padding.depth, image_size(in).depth);
   }
   [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
@@ -42,8 +42,8 @@ struct sliding_windows {
     return window_count(length, kernel.height, step.height, 0, 1);
   }
   /// Values in a window, padding included (PyTorch's `count_include_pad`).
-  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, std::size_t /*d*/, std::size_t /*i*/,
-                                                     std::size_t /*j*/) noexcept {
+  template <class... Index>
+  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, Index... /*of the output*/) noexcept {
     return kernel.size();
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
@@ -81,7 +81,7 @@ struct adaptive_windows {
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return image_shape(in.e0, Parts, Axes); }
-  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept {
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
     return part(image_size(in).depth, Parts.depth, d);
   }
   [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
@@ -90,10 +90,13 @@ struct adaptive_windows {
   [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
     return part(image_size(in).width, Parts.width, j);
   }
-  /// Inputs that the mean of output (d, i, j) counts.
-  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t d, std::size_t i, std::size_t j) noexcept {
-    const auto length = [](window_range range) { return range.end - range.begin; };
-    return length(planes(in, d)) * length(rows(in, i)) * length(columns(in, j));
+  /// Inputs that the mean of output (i, j) or (d, i, j) counts.
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
+    return length(rows(in, i)) * length(columns(in, j));
+  }
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t d, std::size_t i, std::size_t j) noexcept
+      requires(Axes == 3) {
+    return length(planes(in, d)) * divisor(in, i, j);
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
@@ -101,6 +104,7 @@ struct adaptive_windows {
   }
 
  private:
+  [[nodiscard]] static constexpr std::size_t length(window_range range) noexcept { return range.end - range.begin; }
   [[nodiscard]] static constexpr window_range part(std::size_t size, std::size_t parts, std::size_t i) noexcept {
     return {i * size / parts, ((i + 1) * size + parts - 1) / parts};
   }

@@ -96,8 +96,8 @@ template <class... Factors>
 /// layer is the view that sees everything at one position; images and sequences have a depth of 1.
 ///
 /// With `adjoint` the layer is the map's adjoint, a transposed convolution: `in_...` describes its output y and
-/// `out_...` its input x, y = sum_t view_t^T(W^T x_t) + b with b as `[in]`. Its gradient is the outer-product sum of the
-/// same map, with x in the place of delta and the output gradient in the place of x.
+/// `out_...` its input x, y = sum_t view_t^T(W^T x_t) + b with b as `[in]`. Its gradient is the outer-product sum of
+/// the same map, with x in the place of delta and the output gradient in the place of x.
 struct affine_map {
   std::size_t in_channels = 0;
   extent in_size;

@@ -94,8 +94,9 @@ inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index 
     for (index i = 0; i < count; ++i) to[i * to_step] = from[i * from_step];
   }
 }
-/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a transposition,
-/// in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the others, count).
+/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
+/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
+/// others, count).
 template <class Function>
 inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
   const index pixels = image.values.pixels();
@@ -167,13 +168,17 @@ struct elementwise_kernel {
     const arrangement& values = x_layout.values;
     const index rows_count = dense ? 1 : values.depth * values.height;
     const index count = dense ? values.size() : values.width * values.channels;
+    index plane = 0;
+    index row = 0;
     for (index r = 0; r < rows_count; ++r) {
-      const index plane = r / values.height;
-      const index row = r % values.height;
       const Scalar* x_row = x + x_layout.start + plane * x_layout.plane + row * x_layout.row;
       const Scalar* y_row = y + y_layout.start + plane * y_layout.plane + row * y_layout.row;
       const Scalar* dy_row = dy + dy_layout.start + plane * dy_layout.plane + row * dy_layout.row;
       Scalar* dx_row = dx + dx_layout.start + plane * dx_layout.plane + row * dx_layout.row;
+      if (++row == values.height) {
+        row = 0;
+        ++plane;
+      }
       if constexpr (on_vectors) {
         for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
           const vector<Scalar> slope =
@@ -254,12 +259,19 @@ struct pooling_kernel {
   }
   template <class Function>
   static void for_each_tap(const layout& x, const layout& dx, const window_box& box, Function&& f) {
-    for (auto d = static_cast<index>(box.planes.begin); d < static_cast<index>(box.planes.end); ++d) {
+    const auto in_plane = [&](index start, index dx_start) {
       for (auto r = static_cast<index>(box.rows.begin); r < static_cast<index>(box.rows.end); ++r) {
         for (auto s = static_cast<index>(box.columns.begin); s < static_cast<index>(box.columns.end); ++s) {
-          f(x.start + d * x.plane + r * x.row + s * x.column, dx.start + d * dx.plane + r * dx.row + s * dx.column);
+          f(start + r * x.row + s * x.column, dx_start + r * dx.row + s * dx.column);
         }
       }
+    };
+    if constexpr (has_planes) {
+      for (auto d = static_cast<index>(box.planes.begin); d < static_cast<index>(box.planes.end); ++d) {
+        in_plane(x.start + d * x.plane, dx.start + d * dx.plane);
+      }
+    } else {
+      in_plane(x.start, dx.start);
     }
   }
 };

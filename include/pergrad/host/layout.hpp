@@ -27,7 +27,7 @@ struct halo {
   index back = 0;
   /// The smallest halo that contains both.
   [[nodiscard]] constexpr halo with(halo other) const noexcept {
-    return {std::max(top, other.top),       std::max(left, other.left),   std::max(bottom, other.bottom),
+    return {std::max(top, other.top),     std::max(left, other.left),   std::max(bottom, other.bottom),
             std::max(right, other.right), std::max(front, other.front), std::max(back, other.back)};
   }
   friend constexpr bool operator==(const halo&, const halo&) noexcept = default;
@@ -93,7 +93,8 @@ struct layout {
   [[nodiscard]] constexpr index line_pixels() const noexcept { return dense() ? values.pixels() : values.width; }
   /// First element of such a row.
   [[nodiscard]] constexpr index line_start(index number) const noexcept {
-    return values.depth == 1 ? start + number * row : start + number / values.height * plane + number % values.height * row;
+    return values.depth == 1 ? start + number * row
+                             : start + number / values.height * plane + number % values.height * row;
   }
   /// Position of value `i`, counted in PyTorch's order, from the sample's first element.
   [[nodiscard]] constexpr index position(index i) const noexcept {
@@ -117,9 +118,9 @@ inline constexpr index line = 16;  ///< elements that slots are rounded up to: 6
   result.size = round_up((values.depth + around.front + around.back) * result.plane);
   return result;
 }
-/// `count` values in PyTorch's order without gaps.
-[[nodiscard]] constexpr layout lay_out_plain(index count) noexcept {
-  return lay_out({count, 1, 1, false, 1}, {});
+/// The values of another layout in PyTorch's order without gaps.
+[[nodiscard]] constexpr layout plain_twin(const layout& of) noexcept {
+  return lay_out(of.values.plain() ? of.values : arrangement{of.values.size(), 1, 1, false, 1}, {});
 }
 
 /// Walks through a layout in PyTorch's order, in runs of equal steps.
@@ -169,12 +170,12 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
     f(a.start, b.start, a.values.size());
     return;
   }
-  const index lines = a.values.depth * a.values.height;
   const index count = a.values.width * a.values.channels;
-  const auto line_start = [](const layout& of, index number) {
-    return of.start + number / of.values.height * of.plane + number % of.values.height * of.row;
-  };
-  for (index i = 0; i < lines; ++i) f(line_start(a, i), line_start(b, i), count);
+  for (index plane = 0; plane < a.values.depth; ++plane) {
+    const index a_start = a.start + plane * a.plane;
+    const index b_start = b.start + plane * b.plane;
+    for (index i = 0; i < a.values.height; ++i) f(a_start + i * a.row, b_start + i * b.row, count);
+  }
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -301,26 +301,27 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
   const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
   if (!onto) std::fill_n(out, leaf.count, Scalar{0});
-  for (index i = 0; i < leaf.step_plane.extent * leaf.step[0].extent; ++i) {
-    const index plane = i / leaf.step[0].extent;
-    const index row = i % leaf.step[0].extent;
-    for (index j = 0; j < leaf.step[1].extent; ++j) {
-      const Scalar* delta_here =
-          delta + plane * leaf.step_plane.delta + row * leaf.step[0].delta + j * leaf.step[1].delta;
-      if (leaf.ones && leaf.delta_stride == 1) {
-        add_to(out, delta_here, leaf.count);
-        continue;
-      }
-      const Scalar* other_here = other + plane * leaf.step_plane.x + row * leaf.step[0].x + j * leaf.step[1].x;
-      if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
-        for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
-          lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
-        });
-        continue;
-      }
-      for (index n = 0; n < leaf.count; ++n) {
-        const Scalar value = delta_here[n * leaf.delta_stride];
-        out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+  for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
+    const Scalar* delta_plane = delta + plane * leaf.step_plane.delta;
+    const Scalar* other_plane = other + plane * leaf.step_plane.x;
+    for (index i = 0; i < leaf.step[0].extent; ++i) {
+      for (index j = 0; j < leaf.step[1].extent; ++j) {
+        const Scalar* delta_here = delta_plane + i * leaf.step[0].delta + j * leaf.step[1].delta;
+        if (leaf.ones && leaf.delta_stride == 1) {
+          add_to(out, delta_here, leaf.count);
+          continue;
+        }
+        const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
+        if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
+          for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
+            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
+          });
+          continue;
+        }
+        for (index n = 0; n < leaf.count; ++n) {
+          const Scalar value = delta_here[n * leaf.delta_stride];
+          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+        }
       }
     }
   }
@@ -336,11 +337,10 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   for (index r = first_row; r < last_row; ++r) {
     const index g = r / rows_count;
     const index k = r % rows_count;
-    const index parameter = leaf.parameters + g * leaf.parameter_group +
-                            k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
-                            k / inner % leaf.view[0].extent * leaf.view[0].parameter +
-                            k % inner / leaf.view[2].extent * leaf.view[1].parameter +
-                            k % leaf.view[2].extent * leaf.view[2].parameter;
+    const index parameter =
+        leaf.parameters + g * leaf.parameter_group + k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
+        k / inner % leaf.view[0].extent * leaf.view[0].parameter +
+        k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
     const index native = leaf.native + r * leaf.outputs;
     for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
   }

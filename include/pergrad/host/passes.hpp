@@ -67,7 +67,7 @@ class passes {
 
   void load(const sample_source<scalar>& source, std::size_t first, index samples) {
     const slot& to = table.slots[0];
-    constexpr layout plain = lay_out_plain(static_cast<index>(Network::input_shape.size()));
+    constexpr layout plain = plain_twin(table.slots[0].value_layout);
     for (index b = 0; b < samples; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
@@ -289,11 +289,11 @@ class passes {
                                   : 0;
   }
 
-  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index count) {
-    transfer(from, values, lay_out_plain(count), plain, false);
+  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index /*count*/) {
+    transfer(from, values, plain_twin(from), plain, false);
   }
-  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index count, bool accumulate) {
-    transfer(lay_out_plain(count), plain, to, values, accumulate);
+  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index /*count*/, bool accumulate) {
+    transfer(plain_twin(to), plain, to, values, accumulate);
   }
 
   template <std::size_t Index>
@@ -407,7 +407,8 @@ class passes {
     const slot& from = slot_of(row.in);
     const slot& to = slot_of(row.staged_from);
     for (index b = begin; b < end; ++b) {
-      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b), row.staged_accumulate);
+      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b),
+               row.staged_accumulate);
     }
   }
 
@@ -544,8 +545,8 @@ class passes {
                   outputs,
                   {samples, in.sample, out.sample},
                   {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
-    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane -
-                         number(map.padding.height) * x.row - number(map.padding.width) * x.column;
+    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
+                         number(map.padding.width) * x.column;
     scalar* to = out.first + y.start;
     const scalar* panel = panels_ + row.forward_panel;
     const index panel_step = number(map.view_width()) * outputs;
@@ -570,9 +571,8 @@ class passes {
     if (row.whole_view) {
       const index row_values = dx.line_pixels() * dx.values.channels;
       for (index r = 0; r < dx.lines(); ++r) {
-        const product_shape shape = coalesce({{{}, {}, {samples, in.sample, out.sample}},
-                                              {{}, {}, {outputs, 1, dx.values.size()}},
-                                              row_values});
+        const product_shape shape = coalesce(
+            {{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
         write(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
       }
       return;
@@ -600,7 +600,8 @@ class passes {
         const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
         const scalar* from = delta;
         if (taps > 0) {
-          from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
+          from +=
+              first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
         }
         write(shape, from, here, first, group_bias, accumulate);
       });

@@ -87,14 +87,15 @@ struct product_shape {
       shape.outer_row = rows{};
     }
     loop& reduce = shape.reduce[0];
-    const bool reduce_joins = shape.outer_reduce.extent != 1 && shape.outer_reduce.left == reduce.extent * reduce.left &&
+    const bool reduce_joins = shape.outer_reduce.extent != 1 &&
+                              shape.outer_reduce.left == reduce.extent * reduce.left &&
                               shape.outer_reduce.right == reduce.extent * reduce.right;
     if (reduce_joins) {
       reduce.extent *= shape.outer_reduce.extent;
       shape.outer_reduce = loop{};
     }
-    const bool moves = (shape.outer_row.extent != 1 && row.extent == 1) ||
-                       (shape.outer_reduce.extent != 1 && reduce.extent == 1);
+    const bool moves =
+        (shape.outer_row.extent != 1 && row.extent == 1) || (shape.outer_reduce.extent != 1 && reduce.extent == 1);
     if (moves) return coalesce(shape);
   }
   return shape;
@@ -201,7 +202,7 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
            Epilogue& given_epilogue) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
-                                                   shape.row[2].extent);
+                                                  shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
   if (row_count == 0) {
     return;

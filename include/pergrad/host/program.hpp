@@ -206,8 +206,9 @@ struct program {
     }
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
-      const bool producer_forgets = row.in > 0 && row.in <= size && (t.nodes[row.in - 1].kind == node_kind::affine ||
-                                                   t.nodes[row.in - 1].kind == node_kind::branch_sum);
+      const bool producer_forgets =
+          row.in > 0 && row.in <= size &&
+          (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
       row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
                      producer_forgets && !output_is_read[row.in];
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
@@ -324,7 +325,8 @@ struct program {
     return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
   }
   /// How the first reader of each slot that cares wants it to be stored.
-  static constexpr std::array<arrangement, size + 1> wishes(const tables& t, const std::array<arrangement, size>& read_as,
+  static constexpr std::array<arrangement, size + 1> wishes(const tables& t,
+                                                            const std::array<arrangement, size>& read_as,
                                                             const std::array<bool, size>& transposes) {
     std::array<arrangement, size + 1> wished{};
     for (arrangement& each : wished) each.channels = 0;
@@ -601,10 +603,10 @@ struct program {
       // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
       const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
       const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
-      leaf.x = (map.adjoint ? out.gradient : in.value)
-                   .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
-                       static_cast<index>(map.padding.height) * x.row -
-                       static_cast<index>(map.padding.width) * x.column);
+      leaf.x =
+          (map.adjoint ? out.gradient : in.value)
+              .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
+                  static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
       leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
       leaf.x_group = leaf.view[2].extent;
       leaf.delta_group = leaf.outputs;

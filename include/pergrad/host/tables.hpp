@@ -112,7 +112,9 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
 
-  [[nodiscard]] constexpr index positions() const noexcept { return step_plane.extent * step[0].extent * step[1].extent; }
+  [[nodiscard]] constexpr index positions() const noexcept {
+    return step_plane.extent * step[0].extent * step[1].extent;
+  }
   [[nodiscard]] constexpr index view_width() const noexcept {
     return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
   }

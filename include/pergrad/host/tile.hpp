@@ -88,9 +88,7 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   const Scalar* volatile outer_right = right;
   const Scalar* volatile middle_left = left;
   const Scalar* volatile middle_right = right;
-  const Scalar* volatile outermost_left = left;
-  const Scalar* volatile outermost_right = right;
-  volatile std::ptrdiff_t outermost_count = reduce[3].extent;
+  volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
@@ -113,14 +111,12 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
         left = outer_left + reduce[0].left;
         right = outer_right + reduce[0].right;
       } else {
-        outermost_count = outermost_count - 1;
-        if (outermost_count <= 0) {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
           break;
         }
-        left = outermost_left + reduce[3].left;
-        right = outermost_right + reduce[3].right;
-        outermost_left = left;
-        outermost_right = right;
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
         outer_count = reduce[0].extent;
       }
       outer_left = left;

@@ -15,8 +15,8 @@ namespace pergrad::inline v0_1::on_host {
 
 /// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
 [[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
-  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} &&
-         map.padding == extent{0} && map.groups == 1 && !map.adjoint;
+  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
+         map.groups == 1 && !map.adjoint;
 }
 /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
 /// Precondition: PyTorch numbers the image channels first, or it is one pixel.
@@ -35,7 +35,8 @@ namespace pergrad::inline v0_1::on_host {
   return std::max<index>(0, last - static_cast<index>(padding + size));
 }
 [[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
-  return {static_cast<index>(map.padding.height), static_cast<index>(map.padding.width),
+  return {static_cast<index>(map.padding.height),
+          static_cast<index>(map.padding.width),
           beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
                  map.in_size.height),
           beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/adaptive_avg_pool1d.hpp - means over windows that cut any sequence into a fixed number of (overlapping)
-// parts
+// pergrad/layers/adaptive_avg_pool1d.hpp - means over windows that cut any sequence into a fixed number of
+// (overlapping) parts
 //
 // Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
 #pragma once

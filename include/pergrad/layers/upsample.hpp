@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/upsample.hpp - every pixel several times (nearest neighbour): y[c, i, j] = x[c, floor(i / f), floor(j / g)]
+// pergrad/layers/upsample.hpp - every pixel several times (nearest neighbour): y[c, i, j] = x[c, floor(i / f), floor(j
+// / g)]
 //
 // A window of one pixel that several outputs see; dx is the sum of what they get.
 #pragma once

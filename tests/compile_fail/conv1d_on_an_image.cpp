@@ -1,0 +1,15 @@
+// expect-error: needs_channels_and_positions<.*at_layer<0>.*layer_type<.*conv1d<2.*gets<.*\{1, 8, 8, 0\}
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace pg = pergrad;
+
+#ifdef COMPILE_FAIL_FIXED
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::reshape<pg::shape{8, 8}>, pg::conv1d<2, 3>, pg::flatten, pg::linear<10>>;
+#else
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv1d<2, 3>, pg::flatten, pg::linear<10>>;
+#endif
+
+#include "whole_program.inc"
