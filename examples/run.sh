@@ -18,8 +18,13 @@ case ${1-} in
     ;;
 esac
 
-sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev \
-  dataset-fashion-mnist
+case $example in
+  fashion_*) data=dataset-fashion-mnist ;;
+  word_language) data="wamerican wngerman wfrench wspanish witalian wdutch" ;;
+  *) data= ;;
+esac
+# shellcheck disable=SC2086  # the list is meant to be split
+sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev $data
 
 build=$root/build/examples
 mkdir -p "$build"

@@ -32,34 +32,23 @@ constexpr std::size_t words = 256;
 constexpr std::size_t vocabulary = 10'004;
 constexpr std::size_t width = 100;
 
-#ifdef PERGRAD_BENCH_WITHOUT_EMBEDDING
-using net = pg::network<pg::shape{words, width}, pg::linear<width>, pg::lstm<width, pg::one_bias>,
-                        pg::mean_over_positions, pg::linear<2>>;
-#else
 using net = pg::network<pg::token_ids(words, vocabulary), pg::embedding<width>, pg::lstm<width, pg::one_bias>,
                         pg::mean_over_positions, pg::linear<2>>;
 static_assert(net::parameter_count == vocabulary * width + 4 * width * (2 * width + 1) + 2 * (width + 1));
-#endif
 
 /// Three products (forward, input gradient, weight gradient) with both matrices of the LSTM.
 constexpr double flops_per_sample = 3.0 * 2.0 * words * 4 * width * 2 * width;
 
 struct records {
-  std::vector<net::input_value> inputs;
+  std::vector<std::int32_t> inputs;
   std::vector<std::int32_t> labels;
 };
 const records& data() {
   static const records made = [] {
     constexpr std::size_t count = 2048;
     std::mt19937 bits{20240229};
-    records result{std::vector<net::input_value>(count * net::input_shape.size()), std::vector<std::int32_t>(count)};
-    for (auto& value : result.inputs) {
-      if constexpr (std::is_integral_v<net::input_value>) {
-        value = static_cast<net::input_value>(bits() % vocabulary);
-      } else {
-        value = static_cast<net::input_value>(bits()) * 0x1p-31F - 1.0F;
-      }
-    }
+    records result{std::vector<std::int32_t>(count * net::input_shape.size()), std::vector<std::int32_t>(count)};
+    for (auto& word : result.inputs) word = static_cast<std::int32_t>(bits() % vocabulary);
     for (auto& label : result.labels) label = static_cast<std::int32_t>(bits() % 2);
     return result;
   }();

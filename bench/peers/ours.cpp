@@ -4,8 +4,11 @@
 // Built once for every task: "network.hpp" is generated from problem.py's table. The commands and the answers, one line
 // each, are those of worker.py:
 //   prepare BATCH FILE   first step with rate BATCH and without noise, so that it subtracts the (clipped) sum of the
-//                        first batch's gradients from the parameters; writes the parameters to FILE
-//   run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; answers their times
+//                        first batch's gradients from the parameters; writes the parameters to FILE. In a task without
+//                        update: the mean of the gradients and, if private, the samples' norms
+//   run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; answers their
+//   times.
+//                        In a task without update: forward and backward
 //   release              forgets the network and what it needed
 #include <sys/resource.h>
 
@@ -17,12 +20,15 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <malloc.h>
 #include <memory>
 #include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -32,7 +38,9 @@
 namespace {
 
 namespace pg = pergrad;
+using task::loss;
 using task::network;
+using target = pg::target_of<loss, network::scalar>;
 
 constexpr double rate = 0.15;
 constexpr double noise = 1.1;
@@ -48,17 +56,40 @@ std::vector<Value> read_values(const std::string& path) {
   return values;
 }
 
+/// Writes float vectors, one behind the other, as one of NumPy's files.
+void write_values(const std::string& path, std::span<const float> first, std::span<const float> second) {
+  std::ofstream file{path, std::ios::binary};
+  file << pg::detail::npy_header<float>(first.size() + second.size());
+  for (const std::span<const float> part : {first, second}) {
+    file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size_bytes()));
+  }
+  file.flush();
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+}
+
+/// The most memory that this process held since its start or since forget_peak, and what it holds now.
 double peak_megabytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) * 1024e-6;
 }
+double held_megabytes() {
+  std::ifstream file{"/proc/self/statm"};
+  double whole = 0;
+  double resident = 0;
+  file >> whole >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) * 1e-6;
+}
+/// See proc(5), clear_refs.
+void forget_peak() { std::ofstream{"/proc/self/clear_refs"} << "5"; }
 
 struct data {
   explicit data(const std::string& folder)
-      : inputs{read_values<float>(folder + "/inputs.f32")}, labels{read_values<std::int32_t>(folder + "/labels.i32")} {}
-  std::vector<float> inputs;
-  std::vector<std::int32_t> labels;
+      : inputs{read_values<network::input_value>(
+            folder + (std::is_integral_v<network::input_value> ? "/inputs.i32" : "/inputs.f32"))},
+        targets{read_values<target>(folder + (std::is_integral_v<target> ? "/labels.i32" : "/targets.f32"))} {}
+  std::vector<network::input_value> inputs;
+  std::vector<target> targets;
 };
 
 template <bool Private>
@@ -67,6 +98,7 @@ class training {
   training(std::size_t thread_count, std::size_t batch_size, const data& records)
       : exec_{pg::threads{thread_count}},
         tape_{exec_, pg::max_batch{batch_size}},
+        norms_(Private && !task::update ? batch_size : 0),
         batch_size_{batch_size},
         records_{records} {}
 
@@ -77,26 +109,38 @@ class training {
     first_ = 0;
   }
   void step() {
-    if (first_ + batch_size_ > records_.labels.size()) first_ = 0;
-    const pg::batch<network, pg::cross_entropy> samples{
+    if ((first_ + batch_size_) * targets_of_sample > records_.targets.size()) first_ = 0;
+    const pg::batch<network, loss> samples{
         std::span{records_.inputs}.subspan(first_ * sample_size, batch_size_ * sample_size),
-        std::span{records_.labels}.subspan(first_, batch_size_)};
+        std::span{records_.targets}.subspan(first_ * targets_of_sample, batch_size_ * targets_of_sample)};
     first_ += batch_size_;
-    const auto gradients = pg::per_sample_gradients(net_, pg::cross_entropy{}, samples, tape_);
-    if constexpr (Private) {
+    const auto gradients = pg::per_sample_gradients(net_, loss{}, samples, tape_);
+    if constexpr (!task::update && Private) {
+      pg::unprotected::evaluate_into(exec_, pg::assign(update_, pg::mean(gradients)),
+                                     pg::assign(norms_, pg::l2_norms(gradients)));
+    } else if constexpr (Private) {
       const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
       pg::evaluate_into(exec_, update_, clipped + pg::gaussian_noise(pg::noise_multiplier{noise_}, generator_));
       optimizer_.step(exec_, net_, update_, pg::expected_batch_size{static_cast<double>(batch_size_)});
     } else {
       pg::unprotected::evaluate_into(exec_, update_, pg::mean(gradients));
-      pg::unprotected::step(optimizer_, exec_, net_, update_);
+      if constexpr (task::update) pg::unprotected::step(optimizer_, exec_, net_, update_);
     }
   }
-  [[nodiscard]] const network& net() const noexcept { return net_; }
+  /// What the step gave that the others are compared with.
+  void write_result(const std::string& path) const {
+    if constexpr (task::update) {
+      pg::save_parameters(net_, path);
+    } else {
+      write_values(path, update_.values(), std::vector<float>(norms_.begin(), norms_.end()));
+    }
+  }
 
  private:
   static constexpr std::size_t sample_size = network::input_shape.size();
-  using update = std::conditional_t<Private, pg::private_gradient<network>, pg::unprotected::gradient<network>>;
+  static constexpr std::size_t targets_of_sample = loss::target_count(network::output_shape);
+  using update =
+      std::conditional_t<Private && task::update, pg::private_gradient<network>, pg::unprotected::gradient<network>>;
 
   pg::host exec_;
   network net_{exec_, pg::zeros{}};
@@ -104,6 +148,7 @@ class training {
   pg::os_keyed_generator generator_;
   update update_{exec_};
   pg::sgd<network> optimizer_{pg::learning_rate{rate}};
+  std::vector<double> norms_;
   double noise_ = noise;
   std::size_t batch_size_;
   std::size_t first_ = 0;
@@ -117,51 +162,86 @@ double seconds_of(Function&& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// The commands, one function each; what they return is printed.
+template <bool Private>
+class session {
+ public:
+  session(std::size_t threads, std::string folder)
+      : threads_{threads}, initial_{folder + "/initial.npy"}, records_{folder} {}
+
+  std::string prepare(std::size_t batch_size, const std::string& file) {
+    release();
+    const double first = seconds_of([&] {
+      current_ = std::make_unique<training<Private>>(threads_, batch_size, records_);
+      current_->start(initial_, static_cast<double>(batch_size), 0);
+      current_->step();
+    });
+    current_->write_result(file);
+    return "{\"version\": \"" + std::string{pg::version} + "\", \"first_step_seconds\": " + std::to_string(first) +
+           ", \"peak_mb\": " + std::to_string(peak()) + "}";
+  }
+  std::string run(double seconds) {
+    current_->start(initial_, rate, noise);
+    malloc_trim(0);
+    earlier_peak_ = peak();
+    forget_peak();
+    has_run_ = true;
+    double total = seconds_of([&] { current_->step(); });
+    std::string times = std::to_string(total * 1e6);
+    if (total < seconds) {  // it found others' data in the caches
+      total = 0;
+      times.clear();
+    }
+    while (total < seconds) {
+      const double time = seconds_of([&] { current_->step(); });
+      total += time;
+      times += (times.empty() ? "" : ", ") + std::to_string(time * 1e6);
+    }
+    return "{\"microseconds\": [" + times + "], \"peak_mb\": " + std::to_string(peak()) + "}";
+  }
+  std::string release() {
+    const double highest = peak_megabytes();
+    current_.reset();
+    malloc_trim(0);
+    if (!std::exchange(has_run_, false)) return "{}";
+    return "{\"step_mb\": " + std::to_string(highest - held_megabytes()) + "}";
+  }
+
+ private:
+  [[nodiscard]] double peak() const { return std::max(earlier_peak_, peak_megabytes()); }
+
+  std::size_t threads_;
+  std::string initial_;
+  data records_;
+  std::unique_ptr<training<Private>> current_;
+  double earlier_peak_ = 0;
+  bool has_run_ = false;
+};
+
 template <bool Private>
 void serve(std::size_t threads, const std::string& folder) {
-  const std::string initial = folder + "/initial.npy";
-  const data records{folder};
-  std::unique_ptr<training<Private>> current;
+  session<Private> commands{threads, folder};
   std::string line;
   while (std::getline(std::cin, line)) {
     std::istringstream words{line};
     std::string command;
+    std::string answer;
     words >> command;
     if (command == "prepare") {
       std::size_t batch_size = 0;
       std::string file;
       words >> batch_size >> file;
-      current.reset();
-      const double first = seconds_of([&] {
-        current = std::make_unique<training<Private>>(threads, batch_size, records);
-        current->start(initial, static_cast<double>(batch_size), 0);
-        current->step();
-      });
-      pg::save_parameters(current->net(), file);
-      std::printf("{\"version\": \"%s\", \"first_step_seconds\": %.6f, \"peak_mb\": %.1f}\n",
-                  std::string{pg::version}.c_str(), first, peak_megabytes());
+      answer = commands.prepare(batch_size, file);
     } else if (command == "run") {
       double seconds = 0;
       words >> seconds;
-      current->start(initial, rate, noise);
-      double total = seconds_of([&] { current->step(); });
-      std::string times = std::to_string(total * 1e6);
-      if (total < seconds) {  // it found others' data in the caches
-        total = 0;
-        times.clear();
-      }
-      while (total < seconds) {
-        const double time = seconds_of([&] { current->step(); });
-        total += time;
-        times += (times.empty() ? "" : ", ") + std::to_string(time * 1e6);
-      }
-      std::printf("{\"microseconds\": [%s], \"peak_mb\": %.1f}\n", times.c_str(), peak_megabytes());
+      answer = commands.run(seconds);
     } else if (command == "release") {
-      current.reset();
-      std::printf("{}\n");
+      answer = commands.release();
     } else {
       throw std::invalid_argument("unknown command " + line);
     }
+    std::printf("%s\n", answer.c_str());
     std::fflush(stdout);
   }
 }

@@ -71,16 +71,16 @@ struct bad_value : std::invalid_argument {
 
 /// What the programs differ in, as far as their options and reports say it.
 struct program {
-  std::string name;             ///< of the executable
-  std::string title;            ///< of its chart
-  std::string purpose;          ///< a sentence for --help
-  std::string record;           ///< what one record is: "image", "word"
-  std::string dataset;          ///< its name
-  std::string data_help;        ///< what --data is
-  std::string size;             ///< the public size of the training set, in words
-  std::size_t most_batch = 0;   ///< the largest --batch
-  double adam_rate = 0.002;     ///< the default of --lr with adam
-  double descent_rate = 4.0;    ///< ... and with sgd and momentum
+  std::string name;            ///< of the executable
+  std::string title;           ///< of its chart
+  std::string purpose;         ///< a sentence for --help
+  std::string record;          ///< what one record is: "image", "word"
+  std::string dataset;         ///< its name
+  std::string data_help;       ///< what --data is
+  std::string size;            ///< the public size of the training set, in words
+  std::size_t most_batch = 0;  ///< the largest --batch
+  double adam_rate = 0.002;    ///< the default of --lr with adam
+  double descent_rate = 4.0;   ///< ... and with sgd and momentum
   options defaults;
 };
 
@@ -131,10 +131,10 @@ class binder {
   binder(CLI::App& app, options& chosen) : app_(app), chosen_(chosen) {}
 
   template <class Number, class Member>
-  void number(const std::string& name, Member& member, range<Number> allowed, const std::string& fallback,
+  void number(const std::string& names, Member& member, range<Number> allowed, const std::string& fallback,
               const std::string& help) {
-    add(name, fallback, help)->type_name("NUMBER");
-    readers_.push_back([name, &member, allowed](const std::string& text) {
+    add(names, fallback, help)->type_name("NUMBER");
+    readers_.push_back([name = first(names), &member, allowed](const std::string& text) {
       member = static_cast<typename value_of<Member>::type>(parse(name, text, allowed));
     });
   }
@@ -174,9 +174,11 @@ class binder {
     using type = Member;
   };
 
+  [[nodiscard]] static std::string first(const std::string& names) { return names.substr(0, names.find(',')); }
+
   CLI::Option* add(const std::string& names, const std::string& fallback, const std::string& help) {
     const std::size_t index = readers_.size();
-    const std::string name = names.substr(0, names.find(','));
+    const std::string name = first(names);
     CLI::Option* const option = app_.add_option_function<std::string>(
         "--" + names,
         [this, index, name](const std::string& text) {

@@ -2,6 +2,7 @@
 // examples/common/fashion_mnist_data.hpp - loads the images and labels of Fashion-MNIST and checks all of it
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -22,6 +23,8 @@ struct fashion_mnist_constants {
   static constexpr std::size_t dataset_size = 60'000;  ///< divisor of the sampling probability
   static constexpr std::size_t side = 28;
   static constexpr std::size_t classes = 10;
+  static constexpr std::array<const char*, classes> labels{"T-shirt", "Trouser", "Pullover", "Dress", "Coat",
+                                                           "Sandal",  "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
   static constexpr double pixel_mean = 0.286;
   static constexpr double pixel_deviation = 0.353;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/common/lines.hpp - what the training program prints before and after training
+// examples/common/lines.hpp - what a training program prints before and after training
 #pragma once
 
 #include <cstdio>
@@ -18,9 +18,9 @@ inline void print_header(const run_report& report) {
     std::printf("%-8s %s\n", name, one_line(text).c_str());
   };
   static_cast<void>(std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ));
-  say("data", std::to_string(report.train_size) + " training and " + std::to_string(report.test_size) +
-                  " test images from " + chosen.data);
-  say("network", std::to_string(report.parameters) + " parameters, " + chosen.activation + ", " +
+  say("data", std::to_string(report.train_size) + " training and " + std::to_string(report.test_size) + " test " +
+                  report.what.record + "s from " + chosen.data);
+  say("network", std::to_string(report.parameters) + " parameters, " + report.network + ", " +
                      std::to_string(chosen.threads) + (chosen.threads == 1 ? " thread" : " threads"));
   say("training", chosen.optimizer + ", lr " + shortest(chosen.learning_rate) +
                       (chosen.optimizer == "momentum" ? ", momentum " + shortest(chosen.momentum) : "") + ", " +
@@ -30,7 +30,8 @@ inline void print_header(const run_report& report) {
   say("privacy", (unlimited ? "no budget" : "epsilon " + shortest(chosen.epsilon)) + ", delta " +
                      delta_text(chosen.delta) + ", sigma " + svg::number(report.sigma, 4) +
                      (chosen.noise_multiplier ? " (given)" : " (calibrated)") + ", q " + svg::number(report.q, 6) +
-                     ", clip " + shortest(chosen.clip) + "; one record added or removed");
+                     ", clip " + shortest(chosen.clip) + "; one record, which is one " + report.what.record +
+                     ", added or removed");
   say("noise", chosen.seed ? "key from --seed " + std::to_string(*chosen.seed) +
                                  ": reproducible and NOT PRIVATE, who knows the seed can subtract the noise"
                            : "key from the operating system");

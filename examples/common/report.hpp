@@ -19,7 +19,7 @@
 #include <zlib.h>
 
 #include "cli.hpp"
-#include "fashion_mnist_data.hpp"
+#include "confusion.hpp"
 
 namespace example {
 
@@ -32,12 +32,19 @@ struct epoch_record {
 };
 
 struct run_report {
+  program what;
   options chosen;
+  nlohmann::ordered_json own_options;       ///< those that only this program has
+  nlohmann::ordered_json public_constants;  ///< what is taken for public knowledge, for the record
+  std::string network;                      ///< in a few words
+  std::vector<std::string> labels;          ///< names of the classes
+  std::size_t dataset_size = 0;             ///< public: q is the batch divided by it
   std::size_t parameters = 0, train_size = 0, test_size = 0;
   double sigma = 0.0, q = 0.0;
   std::size_t planned_steps = 0;
   std::uint64_t initial_weights_seed = 0;
   std::vector<epoch_record> epochs;  ///< never empty once training has ended
+  confusion_matrix confusion;        ///< of the last weights on the test set
   bool interrupted = false;          ///< by a signal
   bool stopped_by_budget = false;    ///< before the planned steps, because the next one would have exceeded epsilon
   double seconds = 0.0;              ///< of the whole program
@@ -75,13 +82,12 @@ struct run_report {
 
 [[nodiscard]] inline nlohmann::ordered_json to_json(const run_report& report) {
   using nlohmann::ordered_json;
-  using constants = fashion_mnist_constants;
   const options& chosen = report.chosen;
   const epoch_record& last = report.epochs.back();
   const auto optional = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
 
   ordered_json json;
-  json["program"] = "fashion_mnist";
+  json["program"] = report.what.name;
   json["test_accuracy"] = last.test_accuracy;
   json["test_loss"] = last.test_loss;
   json["epsilon"] = last.epsilon;
@@ -95,6 +101,7 @@ struct run_report {
   json["stopped_by_budget"] = report.stopped_by_budget;
   json["key_source"] = chosen.seed ? "seed" : "os";
   json["private"] = !chosen.seed.has_value();
+  json["record"] = "one " + report.what.record;
   json["neighbours"] = "add or remove one training record";
   json["accountant"] = "rdp";
   json["options"] = {{"epsilon", chosen.epsilon},
@@ -105,25 +112,22 @@ struct run_report {
                      {"clip", chosen.clip},
                      {"noise-multiplier", optional(chosen.noise_multiplier)},
                      {"optimizer", chosen.optimizer},
-                     {"activation", chosen.activation},
                      {"momentum", chosen.momentum},
                      {"seed", optional(chosen.seed)},
                      {"threads", chosen.threads},
                      {"data", chosen.data},
                      {"out", chosen.out}};
+  json["options"].update(report.own_options);
   json["given"] = chosen.given;
-  json["dataset"] = {{"name", "Fashion-MNIST"},
+  json["dataset"] = {{"name", report.what.dataset},
                      {"path", chosen.data},
-                     {"train_images", report.train_size},
-                     {"test_images", report.test_size}};
+                     {"train_" + report.what.record + "s", report.train_size},
+                     {"test_" + report.what.record + "s", report.test_size}};
   json["network"] = {{"parameters", report.parameters},
-                     {"activation", chosen.activation},
+                     {"layers", report.network},
                      {"initial_weights_seed", report.initial_weights_seed}};
-  json["public_constants"] = {
-      {"dataset_size", constants::dataset_size}, {"image_height", constants::side},
-      {"image_width", constants::side},          {"classes", constants::classes},
-      {"pixel_mean", constants::pixel_mean},     {"pixel_deviation", constants::pixel_deviation},
-      {"expected_batch_size", chosen.batch}};
+  json["public_constants"] = {{"dataset_size", report.dataset_size}, {"expected_batch_size", chosen.batch}};
+  json["public_constants"].update(report.public_constants);
   json["epochs"] = ordered_json::array();
   for (const epoch_record& epoch : report.epochs) {
     json["epochs"].push_back({{"epoch", epoch.epochs},
@@ -133,6 +137,22 @@ struct run_report {
                               {"epsilon", epoch.epsilon},
                               {"seconds", epoch.seconds}});
   }
+  const confusion_matrix& confusion = report.confusion;
+  auto counts = ordered_json::array();
+  auto shares = ordered_json::array();
+  for (std::size_t is = 0; is < confusion.classes(); ++is) {
+    counts.push_back(ordered_json::array());
+    shares.push_back(ordered_json::array());
+    for (std::size_t told = 0; told < confusion.classes(); ++told) {
+      counts.back().push_back(confusion.count(is, told));
+      shares.back().push_back(confusion.share(is, told));
+    }
+  }
+  json["confusion"] = {{"rows", "true class"},
+                       {"columns", "class told by the network"},
+                       {"labels", confusion.labels},
+                       {"counts", counts},
+                       {"shares", shares}};
 #if defined(__clang__)
   const std::string compiler = "clang++ " __clang_version__;
 #else

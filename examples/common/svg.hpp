@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/common/svg.hpp - draws accuracy and epsilon over epochs as one self-contained SVG: no script, font or link
+// examples/common/svg.hpp - accuracy and epsilon over epochs, and below them which classes were taken for which, as one
+// self-contained SVG: no script, font or link
 #pragma once
 
 #include <algorithm>
@@ -9,13 +10,17 @@
 #include <string>
 #include <vector>
 
+#include "confusion.hpp"
 #include "report.hpp"
 
 namespace example {
 
 namespace svg {
 
+inline constexpr double width = 860, chart_height = 480;
 inline constexpr double left = 80, right = 768, top = 92, bottom = 410;
+inline constexpr double cell_height = 38, matrix_head = 84, matrix_foot = 36;  ///< of the confusion matrix
+inline const std::string centred = "text-anchor=\"middle\" fill=\"#222222\"";
 inline constexpr const char* accuracy_colour = "#0b5fa5";
 inline constexpr const char* epsilon_colour = "#c2410c";
 
@@ -53,15 +58,24 @@ struct point {
          number(to.y) + "\" " + style + "/>\n";
 }
 
-[[nodiscard]] inline std::string text(point at, const std::string& style, const std::string& content) {
-  std::string escaped;
+[[nodiscard]] inline std::string escaped(const std::string& content) {
+  std::string made;
   for (const char character : content) {
-    escaped += character == '&'   ? "&amp;"
-               : character == '<' ? "&lt;"
-               : character == '>' ? "&gt;"
-                                  : std::string(1, character);
+    made += character == '&'   ? "&amp;"
+            : character == '<' ? "&lt;"
+            : character == '>' ? "&gt;"
+                               : std::string(1, character);
   }
-  return "<text x=\"" + number(at.x) + "\" y=\"" + number(at.y) + "\" " + style + ">" + escaped + "</text>\n";
+  return made;
+}
+
+[[nodiscard]] inline std::string text(point at, const std::string& style, const std::string& content) {
+  return "<text x=\"" + number(at.x) + "\" y=\"" + number(at.y) + "\" " + style + ">" + escaped(content) + "</text>\n";
+}
+
+[[nodiscard]] inline std::string box(point at, point size, const std::string& style) {
+  return "<rect x=\"" + number(at.x) + "\" y=\"" + number(at.y) + "\" width=\"" + number(size.x) + "\" height=\"" +
+         number(size.y) + "\" " + style + "/>\n";
 }
 
 [[nodiscard]] inline std::string curve(const std::vector<point>& points, const std::string& colour, bool square) {
@@ -78,9 +92,55 @@ struct point {
          "/>\n" + (points.size() <= most_marks ? "<g fill=\"" + colour + "\">" + marks + "</g>\n" : "");
 }
 
+/// The height that the matrix takes below the chart.
+[[nodiscard]] inline double height_of(const confusion_matrix& confusion) {
+  return matrix_head + cell_height * static_cast<double>(confusion.classes()) + matrix_foot;
+}
+
+/// The confusion matrix from height `y` down: blue where the network is right, orange where it is not, the stronger the
+/// larger the share of the row. Counts are shown by who points at a cell.
+[[nodiscard]] inline std::string draw(const confusion_matrix& confusion, double y, const std::string& record) {
+  const auto classes = static_cast<double>(confusion.classes());
+  const double cell_width = std::min(88.0, 620 / classes);
+  const double first_x = (width - classes * cell_width) / 2 + 12;
+  const double first_y = y + matrix_head;
+  std::string out = text({width / 2, y + 16}, centred + " font-size=\"16\" font-weight=\"bold\"",
+                         "What the network takes the test " + record + "s for");
+  out += text({width / 2, y + 37}, centred + " font-size=\"12\" fill-opacity=\"0.75\"",
+              "each row: the " + record + "s of one class, in percent by the class that the network tells");
+  for (std::size_t is = 0; is < confusion.classes(); ++is) {
+    const double row_y = first_y + cell_height * static_cast<double>(is);
+    const double base = row_y + cell_height / 2 + 4.5;
+    out += text({first_x + cell_width * (static_cast<double>(is) + 0.5), first_y - 10},
+                centred + (confusion.classes() > 7 ? " font-size=\"11.5\"" : ""), confusion.labels[is]);
+    out += text({first_x - 10, base}, "text-anchor=\"end\" fill=\"#222222\"", confusion.labels[is]);
+    out += text({first_x + cell_width * classes + 10, base}, "font-size=\"11\" fill=\"#222222\" fill-opacity=\"0.75\"",
+                "of " + std::to_string(confusion.total(is)));
+    for (std::size_t told = 0; told < confusion.classes(); ++told) {
+      const double share = confusion.share(is, told);
+      const double x = first_x + cell_width * static_cast<double>(told);
+      const double depth = is == told ? share : std::sqrt(share);  // mistakes are rarer, and are to be seen
+      const std::string colour = is == told ? accuracy_colour : epsilon_colour;
+      const std::string ink = depth > 0.6 ? "#ffffff" : "#222222";
+      out += "<g><title>" +
+             escaped(confusion.labels[is] + " taken for " + confusion.labels[told] + ": " +
+                     std::to_string(confusion.count(is, told)) + " of " + std::to_string(confusion.total(is)) + " " +
+                     record + "s") +
+             "</title>" +
+             box({x, row_y}, {cell_width, cell_height},
+                 "fill=\"" + colour + "\" fill-opacity=\"" + number(depth, 3) + "\" stroke=\"#d9d9d9\"") +
+             text({x + cell_width / 2, base}, "text-anchor=\"middle\" fill=\"" + ink + "\"", number(100 * share, 1)) +
+             "</g>\n";
+    }
+  }
+  return out +
+         box({first_x, first_y}, {cell_width * classes, cell_height * classes}, "fill=\"none\" stroke=\"#888888\"");
+}
+
 }  // namespace svg
 
-/// The chart: test accuracy on the left axis, the epsilon spent on the right one, gridlines for both.
+/// The chart: test accuracy on the left axis, the epsilon spent on the right one, gridlines for both. Below it the
+/// confusion matrix.
 [[nodiscard]] inline std::string to_svg(const run_report& report) {
   using svg::point;
   const options& chosen = report.chosen;
@@ -101,22 +161,24 @@ struct point {
   const auto x_of = [&](double epochs) { return svg::left + (svg::right - svg::left) * epochs / most_epochs; };
   const auto y_of = [&](double fraction) { return svg::bottom - (svg::bottom - svg::top) * fraction; };
 
+  const double height = svg::chart_height + svg::height_of(report.confusion);
+  const std::string size = "width=\"" + svg::number(svg::width) + "\" height=\"" + svg::number(height) + "\"";
   std::string out =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 480\" width=\"860\" height=\"480\" role=\"img\" "
-      "font-family=\"Helvetica, Arial, DejaVu Sans, sans-serif\" font-size=\"13\">\n"
-      "<title>Fashion-MNIST with DP-SGD: " +
-      summary(report) + "</title>\n" + "<rect width=\"860\" height=\"480\" fill=\"#ffffff\"/>\n";
-  const std::string centred = "text-anchor=\"middle\" fill=\"#222222\"";
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + svg::number(svg::width) + " " + svg::number(height) +
+      "\" " + size +
+      " role=\"img\" font-family=\"Helvetica, Arial, DejaVu Sans, sans-serif\" font-size=\"13\">\n<title>" +
+      svg::escaped(report.what.title + ": " + summary(report)) + "</title>\n<rect " + size + " fill=\"#ffffff\"/>\n";
+  const std::string& centred = svg::centred;
   const double middle = (svg::left + svg::right) / 2;
   out += svg::text({middle, 28}, centred + " font-size=\"18\" font-weight=\"bold\"",
-                   "Fashion-MNIST with DP-SGD: test accuracy and epsilon");
+                   report.what.title + ": test accuracy and epsilon");
   out += svg::text({middle, 50}, centred,
                    summary(report) + (report.interrupted ? " (interrupted)" : "") +
                        (chosen.seed ? " (seeded noise: NOT private)" : ""));
   out += svg::text({middle, 466}, centred + " font-size=\"11\" fill-opacity=\"0.75\"",
                    "sigma " + svg::number(report.sigma, 4) + ", q " + svg::number(report.q, 5) + ", clip " +
                        shortest(chosen.clip) + ", lr " + shortest(chosen.learning_rate) + ", " + chosen.optimizer +
-                       ", " + chosen.activation + ", " + std::to_string(report.epochs.back().steps) + " steps");
+                       ", " + report.network + ", " + std::to_string(report.epochs.back().steps) + " steps");
 
   const int rows = static_cast<int>(intervals);
   for (int row = 0; row <= rows; ++row) {
@@ -132,9 +194,8 @@ struct point {
     out += svg::line({x_of(epoch), svg::top}, {x_of(epoch), svg::bottom}, "stroke=\"#ebebeb\"");
     out += svg::text({x_of(epoch), svg::bottom + 20}, centred, svg::number(epoch));
   }
-  out += "<rect x=\"" + svg::number(svg::left) + "\" y=\"" + svg::number(svg::top) + "\" width=\"" +
-         svg::number(svg::right - svg::left) + "\" height=\"" + svg::number(svg::bottom - svg::top) +
-         "\" fill=\"none\" stroke=\"#888888\"/>\n";
+  out += svg::box({svg::left, svg::top}, {svg::right - svg::left, svg::bottom - svg::top},
+                  "fill=\"none\" stroke=\"#888888\"");
   out += svg::text({middle, svg::bottom + 40}, centred, "epoch");
   const auto axis_title = [&](double x, const char* colour, const std::string& content) {
     const std::string at = svg::number(x) + " " + svg::number((svg::top + svg::bottom) / 2);
@@ -162,7 +223,7 @@ struct point {
   };
   legend(svg::left, svg::accuracy_colour, false, "test accuracy (left axis)");
   legend(svg::left + 240, svg::epsilon_colour, true, "epsilon spent (right axis)");
-  return out + "</svg>\n";
+  return out + svg::draw(report.confusion, svg::chart_height, report.what.record) + "</svg>\n";
 }
 
 /// Writes DIR/report.json and DIR/report.svg. Throws std::system_error.

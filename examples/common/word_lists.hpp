@@ -167,6 +167,27 @@ namespace words {
   return mixed ^ (mixed >> 31U);
 }
 
+/// Throws std::runtime_error if lists are missing: one line with the first of them and the packages of all.
+inline void require_all(const std::string& directory, std::span<const word_list> lists) {
+  std::vector<std::string> packages;
+  std::string first;
+  for (const word_list& list : lists) {
+    const auto path = std::filesystem::path(directory) / list.file;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+      first = packages.empty() ? path.string() + ", the word list for " + list.language : first;
+      packages.push_back(list.package);
+    }
+  }
+  if (!packages.empty()) {
+    std::string message = "cannot open " + first + "; install the Debian package" + (packages.size() > 1 ? "s" : "");
+    for (const std::string& package : packages) {
+      message += " " + package;
+    }
+    throw std::runtime_error(message);
+  }
+}
+
 /// Calls `visit(std::u32string_view)` for every word of a list that has a length in range, in lower case, without the
 /// possessive 's. Throws std::runtime_error if the list cannot be read.
 template <class Visitor>
@@ -219,6 +240,7 @@ inline void append(labelled_words& half, std::string_view word, std::int32_t lab
       options.longest > 1000 || options.test_percent > 100) {
     throw std::invalid_argument("word lists: expected 2 to 1000 languages, 1 to 1000 letters and 0 to 100 percent");
   }
+  words::require_all(directory, lists);
   constexpr std::int32_t several = -1;
   std::unordered_map<std::string, std::int32_t> language_of;
   for (std::size_t label = 0; label < lists.size(); ++label) {

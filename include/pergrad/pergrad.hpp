@@ -8,12 +8,10 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
-#include <pergrad/data/acl_imdb.hpp>
 #include <pergrad/data/cifar.hpp>
 #include <pergrad/data/idx.hpp>
 #include <pergrad/data/part.hpp>
 #include <pergrad/data/sequences.hpp>
-#include <pergrad/data/vocabulary.hpp>
 #include <pergrad/describe.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/evaluate.hpp>

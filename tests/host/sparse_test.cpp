@@ -237,6 +237,22 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_has_a_sum_of_zeros) {
   BOOST_TEST(clipped == std::vector<double>(clipped.size(), 0.0), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_is_left_out) {
+  problem<rows> p{20};
+  constexpr std::size_t parameters = rows::sparse::parameter_count;
+  for (std::size_t t = 0; t < positions; ++t) p.ids[t] = 49;  // sample 0 alone reads row 49
+  for (std::size_t i = positions; i < p.ids.size(); ++i) p.ids[i] %= 49;
+  for (std::size_t i = 0; i < width; ++i) p.sparse_net.parameters()[49 * width + i] = std::nan("");
+  p.with_both([&](const auto& g, const auto&) {
+    const auto clipped = unprotected::evaluate(p.exec, materialise(clip(g, bound)));
+    for (std::size_t i = 0; i < parameters; ++i) BOOST_TEST(clipped[i] == 0);
+    std::vector<double> expected(parameters);
+    for (std::size_t i = parameters; i < clipped.size(); ++i) expected[i % parameters] += clipped[i];
+    close("sum of the others", unprotected::evaluate(p.exec, sum(clip(g, bound))), expected);
+    BOOST_TEST(std::isnan(unprotected::evaluate(p.exec, g[0])[49 * width]));
+  });
+}
+
 // A vocabulary so large that ids share the slots of the hash table.
 BOOST_AUTO_TEST_CASE(large_vocabularies_are_hashed) {
   constexpr std::size_t many = 1'000'003;

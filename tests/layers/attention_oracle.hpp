@@ -117,11 +117,11 @@ void compare(std::uint64_t seed, std::size_t samples, const Function& expected) 
     matrix x(length, std::vector<dual>(features));
     for (std::size_t t = 0; t < length; ++t) {
       for (std::size_t i = 0; i < features; ++i) {
-        x[t][i].value = data.inputs[(b * Network::input_shape.e0 + t) * features + i];
+        x[t][i].value = static_cast<long double>(data.inputs[(b * Network::input_shape.e0 + t) * features + i]);
       }
     }
     std::vector<dual> parameters(count);
-    for (std::size_t p = 0; p < count; ++p) parameters[p].value = network.parameters()[p];
+    for (std::size_t p = 0; p < count; ++p) parameters[p].value = static_cast<long double>(network.parameters()[p]);
     const auto flat = [&] {
       std::vector<dual> y;
       for (const auto& row : expected(x, parameters.data())) y.insert(y.end(), row.begin(), row.end());
@@ -141,10 +141,11 @@ void compare(std::uint64_t seed, std::size_t samples, const Function& expected) 
       const std::vector<dual> moved = flat();
       parameters[p].slope = 0;
       long double gradient = 0;
-      for (std::size_t i = 0; i < moved.size(); ++i) gradient += data.targets[b * outputs + i] * moved[i].slope;
+      for (std::size_t i = 0; i < moved.size(); ++i) {
+        gradient += static_cast<long double>(data.targets[b * outputs + i]) * moved[i].slope;
+      }
       largest = std::max(largest, static_cast<double>(std::fabs(gradient)));
-      worst_gradient =
-          std::max(worst_gradient, std::fabs(static_cast<double>(gradient) - seen.rows[b * count + p]));
+      worst_gradient = std::max(worst_gradient, std::fabs(static_cast<double>(gradient) - seen.rows[b * count + p]));
     }
     BOOST_TEST(largest > 0.1);
     BOOST_TEST(worst_gradient < 1e-13 * std::max(1.0, largest));

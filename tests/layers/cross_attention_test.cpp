@@ -21,6 +21,7 @@ using layer_tests::element_bias;
 using layer_tests::keeps_the_laws;
 using layer_tests::keeps_the_laws_in_double;
 using pergrad::basic_network;
+using pergrad::causal;
 using pergrad::cross_attention;
 using pergrad::kv_bias;
 using pergrad::linear;
@@ -65,8 +66,9 @@ BOOST_AUTO_TEST_CASE(oracle) {
     return attention_tests::attention({.heads = 2}, rows(biased, 1, 2), rows(biased, 0, 5), parameters + 24);
   });
 }
-BOOST_AUTO_TEST_CASE(oracle_of_separate_projections) {
-  using layer = cross_attention<2, queries<linear<6>>, memory<take_positions<1, 3>, linear<5, no_bias>>, kv_bias>;
+BOOST_AUTO_TEST_CASE(oracle_of_separate_projections_with_a_mask) {
+  using layer =
+      cross_attention<2, queries<linear<6>>, memory<take_positions<1, 3>, linear<5, no_bias>>, kv_bias, causal>;
   using network = basic_network<double, shape{4, 3}, element_bias, layer>;
   attention_tests::compare<network>(6, 3, [](const matrix& x, const dual* parameters) {
     const matrix biased = add_biases(x, parameters);
@@ -74,7 +76,7 @@ BOOST_AUTO_TEST_CASE(oracle_of_separate_projections) {
     const matrix asks = attention_tests::project(biased, 6, next, next + 18);
     next += 24;
     const matrix asked = attention_tests::project(rows(biased, 1, 3), 5, next, nullptr);
-    return attention_tests::attention({.heads = 2, .kv_bias = true}, asks, asked, next + 15);
+    return attention_tests::attention({.heads = 2, .causal = true, .kv_bias = true}, asks, asked, next + 15);
   });
 }
 // The memory's own length counts: what a cut leaves of the sample.

@@ -24,9 +24,7 @@ using pergrad::shape;
 
 BOOST_AUTO_TEST_SUITE(learned_positions_layer)
 
-BOOST_AUTO_TEST_CASE(laws) {
-  layer_tests::keeps_the_laws<sequential<learned_positions, pergrad::tanh>, shape{4, 3}>();
-}
+BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<sequential<learned_positions, pergrad::tanh>, shape{4, 3}>(); }
 BOOST_AUTO_TEST_CASE(varying_laws) {
   layer_tests::keeps_the_laws_in_double<sequential<learned_positions, pergrad::tanh, mean_over_positions>,
                                         pergrad::variable(shape{4, 3})>();

@@ -65,8 +65,8 @@ BOOST_AUTO_TEST_CASE(oracle_without_bias) {
 }
 BOOST_AUTO_TEST_CASE(oracle_of_long_causal_sequences) {  // longer than the blocks that share a product
   is_the_oracle<multihead_attention<2, causal>, shape{39, 4}>({.heads = 2, .causal = true}, 1);
-  is_the_oracle<multihead_attention<1, kv_bias, causal>, shape{33, 3}>(
-      {.heads = 1, .causal = true, .kv_bias = true}, 1);
+  is_the_oracle<multihead_attention<1, kv_bias, causal>, shape{33, 3}>({.heads = 1, .causal = true, .kv_bias = true},
+                                                                       1);
 }
 BOOST_AUTO_TEST_CASE(oracle_of_varying_lengths) {
   is_the_oracle<multihead_attention<2>, variable(shape{9, 4})>({.heads = 2}, 6);

@@ -136,8 +136,8 @@ void agrees_with_the_formulas(const norm_structure& structure, std::size_t param
   precise gain(block, 1);
   precise shift(block, 0);
   for (std::size_t k = 0; k < block; ++k) {
-    if (parameter_blocks > 0) gain[k] = parameters[size + k];
-    if (parameter_blocks > 1) shift[k] = parameters[size + block + k];
+    if (parameter_blocks > 0) gain[k] = static_cast<long double>(parameters[size + k]);
+    if (parameter_blocks > 1) shift[k] = static_cast<long double>(parameters[size + block + k]);
   }
   for (std::size_t b = 0; b < samples; ++b) {
     const auto part = [&](const auto& all, std::size_t width, std::size_t first, std::size_t count) {
@@ -145,7 +145,9 @@ void agrees_with_the_formulas(const norm_structure& structure, std::size_t param
     };
     const auto of = [&](const std::vector<Scalar>& all) {
       const auto here = part(all, size, 0, size);
-      return precise(here.begin(), here.end());
+      precise values;
+      for (const Scalar value : here) values.push_back(static_cast<long double>(value));
+      return values;
     };
     const norm_result expected = reference(structure, of(x), gain, shift, of(dy));
     const std::size_t width = network::parameter_count;

@@ -25,15 +25,14 @@ using pergrad::shape;
 
 BOOST_AUTO_TEST_SUITE(sequence_bias_layer)
 
-BOOST_AUTO_TEST_CASE(laws) {
-  layer_tests::keeps_the_laws<sequential<sequence_bias, pergrad::tanh>, shape{4, 3}>();
-}
+BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<sequential<sequence_bias, pergrad::tanh>, shape{4, 3}>(); }
 BOOST_AUTO_TEST_CASE(varying_laws) {
   layer_tests::keeps_the_laws_in_double<sequential<sequence_bias, pergrad::tanh, linear<2>, mean_over_positions>,
                                         pergrad::variable(shape{4, 3})>();
 }
 BOOST_AUTO_TEST_CASE(it_stands_behind_the_last_position_of_every_sample) {
-  using network = pergrad::basic_network<double, pergrad::variable(shape{3, 2}), layer_tests::element_bias, sequence_bias>;
+  using network =
+      pergrad::basic_network<double, pergrad::variable(shape{3, 2}), layer_tests::element_bias, sequence_bias>;
   const pergrad::host exec{pergrad::threads{1}};
   network net{exec, pergrad::zeros{}};
   net.parameters()[6] = 7;

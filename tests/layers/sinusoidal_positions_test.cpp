@@ -28,7 +28,7 @@ double largest_error() {
       const long double exponent = static_cast<long double>(i / 2 * 2) / static_cast<long double>(Input.e1);
       const long double angle = static_cast<long double>(t) / std::pow(10000.0L, exponent);
       const long double expected = i % 2 == 0 ? std::sin(angle) : std::cos(angle);
-      worst = std::max(worst, std::fabs(static_cast<double>(expected - y[t * Input.e1 + i])));
+      worst = std::max(worst, std::fabs(static_cast<double>(expected - static_cast<long double>(y[t * Input.e1 + i]))));
     }
   }
   return worst;

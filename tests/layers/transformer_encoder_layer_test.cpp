@@ -87,8 +87,7 @@ BOOST_AUTO_TEST_CASE(order_among_tied_frozen_and_several) {
              boost::test_tools::per_element());
   using frozen = basic_network<float, shape{3, 4}, pergrad::frozen<transformer_encoder_layer<2, 6>>,
                                pergrad::linear<4, pergrad::no_bias>>;
-  BOOST_TEST(offsets<frozen>() ==
-                 (std::vector<std::size_t>{16, 16 + norm1, 16 + linear1, 16 + linear2, 16 + norm2, 0}),
+  BOOST_TEST(offsets<frozen>() == (std::vector<std::size_t>{16, 16 + norm1, 16 + linear1, 16 + linear2, 16 + norm2, 0}),
              boost::test_tools::per_element());
 }
 
@@ -122,7 +121,8 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_gradients_true) {
     net.parameters()[p] = before;
     for (std::size_t b = 0; b < samples; ++b) {
       double slope = 0;
-      for (std::size_t i = b * outputs; i < (b + 1) * outputs; ++i) slope += data.targets[i] * (high[i] - low[i]) / 2e-5;
+      for (std::size_t i = b * outputs; i < (b + 1) * outputs; ++i)
+        slope += data.targets[i] * (high[i] - low[i]) / 2e-5;
       worst = std::max(worst, std::fabs(slope - rows[b * dropping::parameter_count + p]));
     }
   }

@@ -5,11 +5,10 @@
 //     S = Q K^T / sqrt(d),    P = softmax of each row of S,    Y = P V
 // and backwards, with o the product element by element and rowsum(.) one number a row:
 //     dP = dY V^T,    dS = P o (dP - rowsum(P o dP)) / sqrt(d),    dQ = dS K,    dK = dS^T Q,    dV = P^T dY
-// Query i sees the first `seen(i)` keys: all that are there, or up to itself in a causal layer. The learned key and value
-// of `kv_bias` come first, so that what a query sees is always a prefix, and every product stops at its end: a key that
-// is not seen has probability zero because it is never touched.
-// Dropped probabilities A = P o mask / (1 - p) take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The
-// mask is kept as the sign of P: P >= 0.
+// Query i sees the first `seen(i)` keys: all that are there, or up to itself in a causal layer. The learned key and
+// value of `kv_bias` come first, so that what a query sees is always a prefix, and every product stops at its end: a
+// key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
+// take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
 //
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
 #pragma once
@@ -94,7 +93,8 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
   vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) most = math::max(most, on_host::load(row + k));
   Scalar largest = most[0];
-  for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane) largest = std::max<Scalar>(largest, most[lane]);
+  for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane)
+    largest = std::max<Scalar>(largest, most[lane]);
   vector sums{};
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
     const vector power = math::exp(vector{(on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale)});
@@ -136,9 +136,8 @@ void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t co
                           Scalar scale) noexcept {
   using vector = on_host::vector<Scalar>;
   vector sums{};
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    sums += lanes.load(row + k) * lanes.load(gradient + k);
-  });
+  on_host::for_each_vector<Scalar>(
+      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
   Scalar sum = 0;
   for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
   on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
@@ -251,10 +250,9 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
       multiply_matrices<Tile, scalar>(last - first, queries - from, at.width, gradients + from * step + first, 1, step,
                                       query + from * at.query_step, at.query_step, key + first * at.memory_step,
                                       at.memory_step);
-      multiply_matrices<Tile, scalar>(last - first, queries - from, at.width,
-                                      (drops ? dropped : scores) + from * step + first, 1, step,
-                                      context_gradient + from * at.features + column, at.features,
-                                      value + first * at.memory_step, at.memory_step);
+      multiply_matrices<Tile, scalar>(
+          last - first, queries - from, at.width, (drops ? dropped : scores) + from * step + first, 1, step,
+          context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
     }
     for (std::ptrdiff_t i = 0; i < queries; ++i) {
       std::copy_n(query_gradients + i * at.width, at.width, query + i * at.query_step);

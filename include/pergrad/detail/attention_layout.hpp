@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/attention_layout.hpp - options of attention layers, where their values and parameters lie, first values
+// pergrad/detail/attention_layout.hpp - options of attention layers, where their values and parameters lie, first
+// values
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,7 @@
 
 namespace pergrad::inline v0_1 {
 
-/// Option of `multihead_attention`: position t sees the positions up to t only. PyTorch: `attn_mask` of the upper
-/// triangle.
+/// Option of attention layers: position t sees the positions up to t only. PyTorch: `attn_mask` of the upper triangle.
 struct causal {};
 /// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
 /// parameters bias_k and bias_v.
@@ -32,7 +32,7 @@ struct attention_options {
   bool bias = true;
   bool causal = false;
   bool kv_bias = false;
-  bool wrong_given = false;  ///< something that is no option, or no probability
+  bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
 };

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 #include <pergrad/detail/graph.hpp>
@@ -64,13 +65,16 @@ inline void reduce_pixels(const Block& block, const layout& a, const layout& b, 
   const index channels = a.values.channels;
   wide sums[width][Sums]{};
   on_host::for_each_stretch(a, b, [&](index in_a, index in_b, index count) {
+    wide here[width][Sums];  // in registers, as `sums` would not be
+    std::memcpy(here, sums, sizeof sums);
     for (index i = block.first; i < count; i += channels) {
       for_each_index<width>([&](auto k) {
-        const index here = i + static_cast<index>(k) * wide_lanes;
-        const std::array<wide, Sums> terms = f(in_a + here, in_b + here, k);
-        for_each_index<Sums>([&](auto s) { sums[k][s] += terms[s]; });
+        const index at = i + static_cast<index>(k) * wide_lanes;
+        const std::array<wide, Sums> terms = f(in_a + at, in_b + at, k);
+        for_each_index<Sums>([&](auto s) { here[k][s] += terms[s]; });
       });
     }
+    std::memcpy(sums, here, sizeof sums);
   });
   for (index lane = 0; lane < block.count; ++lane) {
     std::array<double, Sums> here{};

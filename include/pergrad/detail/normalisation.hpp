@@ -102,16 +102,10 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 namespace normalisation {
 
 using on_host::index;
+using on_host::narrow;
+using on_host::widen;
 using wide = on_host::vector<double>;
 inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
-
-/// As many `Scalar` as a `wide` has doubles.
-template <class Scalar>
-struct narrow_of {
-  typedef Scalar type __attribute__((vector_size(sizeof(Scalar) * on_host::vector_lanes<double>)));
-};
-template <class Scalar>
-using narrow = typename narrow_of<Scalar>::type;
 
 template <class Scalar>
 [[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
@@ -129,10 +123,6 @@ template <class Scalar>
   Scalar lanes[on_host::vector_lanes<double>]{};
   for (index i = 0; i < count; ++i) lanes[i] = from[i];
   return load_narrow(lanes);
-}
-template <class Narrow>
-[[nodiscard]] inline wide widen(Narrow value) noexcept {
-  return __builtin_convertvector(value, wide);
 }
 template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
 [[nodiscard]] inline double sum_of_lanes(wide values) noexcept {

@@ -245,10 +245,9 @@ void evaluate_into(const host& executor, private_gradient<Network>& update,
                    const noised_total<Network, Generator>& noised) {
   const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
   const std::span<typename Network::scalar> out = gradient_access::values(update);
-  const auto from = gradient_access::values(noised.total.total());
-  std::copy(from.begin(), from.end(), out.begin());
   const std::uint64_t step = noised.noise.generator->next_step();
-  detail::add_noise(executor, noised.noise.generator->key(), step, deviation, out);
+  detail::add_noise(executor, noised.noise.generator->key(), step, deviation,
+                    gradient_access::values(noised.total.total()), out);
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
 template <class Leaf, class Rule>

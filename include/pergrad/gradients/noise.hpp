@@ -141,15 +141,17 @@ requires std::is_arithmetic_v<Number>
 
 namespace detail {
 
-/// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
+/// values = sum + noise, all threads sharing the elements; the bits of the noise depend on (key, step, element) only.
+/// `sum` may be `values`. Precondition: as many.
 template <class Scalar>
 void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-               std::span<Scalar> values) {
+               std::span<const std::type_identity_t<Scalar>> sum, std::span<Scalar> values) {
   constexpr std::size_t chunk = 1U << 13U;
   executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
     const std::size_t first = task * chunk;
-    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
-                         values.subspan(first, std::min(chunk, values.size() - first)));
+    const std::span<Scalar> to = values.subspan(first, std::min(chunk, values.size() - first));
+    if (sum.data() != values.data()) std::copy_n(sum.data() + first, to.size(), to.data());
+    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation, to);
   });
 }
 
@@ -174,7 +176,7 @@ class noised_sum : public detail::expression_tag {
   /// Draws the noise: one step of the generator.
   void finish(const host& executor, std::span<scalar> out) const {
     const std::uint64_t step = noise_.generator->next_step();
-    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
+    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out, out);
     if (divisor_ != 1) {
       for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
     }

@@ -55,16 +55,15 @@ inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from,
 template <class Scalar>
 [[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
-  typedef Scalar narrow __attribute__((vector_size(sizeof(Scalar) * vector_lanes<double>)));
   vector<double> sums[2]{};
   index i = 0;
   for (; i + 2 * width <= count; i += 2 * width) {
     for (index k = 0; k < 2; ++k) {
-      narrow left;
-      narrow right;
+      narrow<Scalar> left;
+      narrow<Scalar> right;
       std::memcpy(&left, a + i + k * width, sizeof left);
       std::memcpy(&right, b + i + k * width, sizeof right);
-      sums[k] += __builtin_convertvector(left, vector<double>) * __builtin_convertvector(right, vector<double>);
+      sums[k] += widen(left) * widen(right);
     }
   }
   double total = 0;

@@ -38,12 +38,14 @@ struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
   typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
 };
 
 template <>
 struct vector_of<double> {
   typedef double type __attribute__((vector_size(vector_bytes)));
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
 };
 
 }  // namespace product_detail
@@ -74,6 +76,20 @@ inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexce
 template <class Scalar>
 [[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
   return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename product_detail::vector_of<Scalar>::narrow_type;
+
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if defined(__AVX512F__) && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
 }
 
 /// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.

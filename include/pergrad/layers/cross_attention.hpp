@@ -47,7 +47,7 @@ struct attention_to_memory {
     return lay_out(in, second).scratch_count;
   }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
-    if (options.wrong_given || options.causal) return mistake::option_not_offered;
+    if (options.wrong_given) return mistake::option_not_offered;
     if (second.ids != 0) return mistake::ids_into_a_float_layer;
     if (in.rank() != 2) return mistake::needs_a_sequence;
     if (second.rank() != 2) return mistake::branches_do_not_fit;
@@ -70,8 +70,7 @@ struct attention_to_memory {
     factor_list<3 + (options.bias ? 3U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, features, query, features, {source::activation, 0, features});
-    list[count++] =
-        outer_sum(second.e0, 2 * features, keys, second.e1, {source::second_activation, 0, second.e1});
+    list[count++] = outer_sum(second.e0, 2 * features, keys, second.e1, {source::second_activation, 0, second.e1});
     if (options.bias) {
       list[count++] = elementwise_sum(in.e0, features, query);
       list[count++] = elementwise_sum(second.e0, 2 * features, keys);
@@ -164,9 +163,10 @@ struct attention_to_memory {
 
 }  // namespace detail
 
-/// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both branches
-/// start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide the
-/// features of the queries. Options in any order: `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both
+/// branches start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide
+/// the features of the queries. Options in any order: `causal` (query t sees the memory up to t), `no_bias`, `kv_bias`,
+/// `attention_dropout<std::ratio<1, 10>>`.
 /// PyTorch: `nn.MultiheadAttention(features, Heads, kdim=m, vdim=m, batch_first=True)(x, memory, memory)` with m the
 /// memory's features; parameters: those of the branches, then in_proj_weight `[3 features, features]` or, if m differs,
 /// q_proj_weight `[features, features]`, k_proj_weight and v_proj_weight `[features, m]`; in_proj_bias; bias_k and

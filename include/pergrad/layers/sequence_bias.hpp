@@ -17,8 +17,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `{positions, features}` to `{positions + 1, features}`; a sample of length n has n + 1 positions then. Parameters: one
-/// position `[features]`; first values N(0, 1). PyTorch: `torch.cat([x, bias.expand(len(x), 1, -1)], 1)`.
+/// `{positions, features}` to `{positions + 1, features}`; a sample of length n has n + 1 positions then. Parameters:
+/// one position `[features]`; first values N(0, 1). PyTorch: `torch.cat([x, bias.expand(len(x), 1, -1)], 1)`.
 struct sequence_bias {
   static constexpr bool on_tiles = true;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/layers/sinusoidal_positions.hpp - y_t = x_t + p_t,  p[t, 2k] = sin(t w_k), p[t, 2k + 1] = cos(t w_k)
 //
-// w_k = 10000^(-2k / features) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5). The table is made for every tile, in
-// double: from one position to the next, (cos, sin) turns by the angle w_k. Errors of the turning add up to about t units
-// in the last place of a double, which is less than what a float holds for t up to 10^8.
+// w_k = 10000^(-2k / features) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5). The table is made for every tile,
+// in double: from one position to the next, (cos, sin) turns by the angle w_k. Errors of the turning add up to about t
+// units in the last place of a double, which is less than what a float holds for t up to 10^8.
 #pragma once
 
 #include <algorithm>

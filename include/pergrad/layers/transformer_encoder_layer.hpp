@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/layers/transformer_encoder_layer.hpp - one block of a transformer's encoder, composed of other layers
 //
-//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)              norm behind (Vaswani et al. 2017)
-//     h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2              norm first
+//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)              norm behind (Vaswani et al.
+//     2017) h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2              norm first
 // with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
 #pragma once
 
@@ -77,8 +77,8 @@ struct feed_forward_end {
     const fans fan{static_cast<double>(in.e1), static_cast<double>(second.e1)};
     const std::size_t weights = in.e1 * second.e1;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan)
-                                                      : initialiser.bias(first + i, fan));
+      parameters[i] =
+          static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
     }
   }
 
@@ -178,15 +178,16 @@ struct transformer_block {
   using rate = typename Options::rate;
   static constexpr bool drops = rate::num != 0;
   using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
-  using attention = std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>,
-                                       multihead_attention<Heads>>;
+  using attention =
+      std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>, multihead_attention<Heads>>;
   using activation = std::conditional_t<Options::with_gelu, gelu, relu>;
   // The norms' parameters come last. Nodes behind norm1, norm behind: hidden, activation, dropout, end; norm first:
   // attention, dropout, sum, norm2, hidden, activation, dropout, end.
   static constexpr std::size_t dropped = drops ? 1 : 0;
-  using after = sequential<
-      residual<attention, drop>, parameters_later<3 + dropped, layer_norm<>>,
-      merge<feed_forward_end<rate>, sequential<linear<FeedForward>, activation, drop>, sequential<>>, layer_norm<>>;
+  using after =
+      sequential<residual<attention, drop>, parameters_later<3 + dropped, layer_norm<>>,
+                 merge<feed_forward_end<rate>, sequential<linear<FeedForward>, activation, drop>, sequential<>>,
+                 layer_norm<>>;
   using before =
       sequential<residual<parameters_later<6 + 2 * dropped, layer_norm<>>, attention, drop>,
                  merge<feed_forward_end<rate>,
@@ -202,8 +203,8 @@ struct transformer_block<Heads, FeedForward, Options> {
 
 }  // namespace detail
 
-/// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps the
-/// shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
+/// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps
+/// the shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
 /// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
 /// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
 /// linear2, norm1, norm2.

@@ -115,7 +115,7 @@ class dp_sgd {
     require_fit(records);
     accountant_.spend(event_);
     metrics_ = {};
-    total_.clear(sensitivity());
+    total_is_empty_ = true;
     records_.clear();
     const std::uint64_t sampling_step = generator_.next_step();
     randomness_ = {&generator_.key(), sampling_step};
@@ -124,6 +124,7 @@ class dp_sgd {
       if (records_.size() == options_.max_batch.count) add_chunk(records);
     });
     add_chunk(records);
+    if (total_is_empty_) total_.clear(sensitivity());
     if (options_.private_metrics) {
       metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                     : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
@@ -201,17 +202,19 @@ class dp_sgd {
     const batch<Network, Loss> chunk{records, records_};
     const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
     with_clipped(gradients_of_chunk, [&](const auto& sum) {
+      const auto grow = [&] { return total_is_empty_ ? assign(total_, sum) : accumulate(total_, sum); };
       if (!options_.private_metrics) {
-        evaluate_into(*executor_, accumulate(total_, sum));
+        evaluate_into(*executor_, grow());
         return;
       }
       const auto gradients = sum.leaf();
       const std::span<double> chunk_losses{losses_.data(), chunk.size()};
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, accumulate(total_, sum), assign(chunk_losses, losses(gradients)),
+      unprotected::evaluate_into(*executor_, grow(), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
       note(chunk_losses, chunk_norms);
     });
+    total_is_empty_ = false;
     records_.clear();
   }
   void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
@@ -235,6 +238,7 @@ class dp_sgd {
   Generator generator_;
   tape<Network> tape_;
   bounded_total<Network> total_;
+  bool total_is_empty_ = true;  ///< no chunk of this step is in it: its values are those of the step before
   private_gradient<Network> update_;
   any_optimizer optimizer_;
   privacy_accountant accountant_;
