@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
   what.data_help = "folder with the word lists of wamerican, wngerman, wfrench, wspanish, witalian and wdutch";
   what.size = "(4.8 PER_LANGUAGE)";
   what.most_batch = training_words(1'000'000, chosen.test_percent);
-  what.adam_rate = 0.01;
+  what.adam_rate = 0.02;
+  what.defaults.batch = 4096;
   what.defaults.optimizer = "adam";
   what.defaults.clip = 1.0;
   what.defaults.delta = 1e-6;

@@ -68,9 +68,8 @@ class training {
   void step() {
     if (first_ + batch_size_ > data().labels.size()) first_ = 0;
     constexpr std::size_t size = net::input_shape.size();
-    const pg::batch<net, pg::cross_entropy> samples{
-        std::span{data().inputs}.subspan(first_ * size, batch_size_ * size),
-        std::span{data().labels}.subspan(first_, batch_size_)};
+    const pg::batch<net, pg::cross_entropy> samples{std::span{data().inputs}.subspan(first_ * size, batch_size_ * size),
+                                                    std::span{data().labels}.subspan(first_, batch_size_)};
     first_ += batch_size_;
     const auto gradients = pg::per_sample_gradients(net_, pg::cross_entropy{}, samples, tape_);
     if constexpr (Kind == kind::dp) {

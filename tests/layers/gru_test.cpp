@@ -41,8 +41,9 @@ BOOST_AUTO_TEST_CASE(two_layers_both_ways) {
 }
 BOOST_AUTO_TEST_CASE(both_ways_last) { keeps_the_laws_in_double<gru<2, bidirectional, last_output>, shape{4, 2}>(); }
 BOOST_AUTO_TEST_CASE(lengths_of_their_own) {
-  expect_no_violation(pergrad::testing::check_network<basic_network<double, variable(shape{5, 2}), linear<3>,
-                                                                    gru<2, bidirectional, last_output>, linear<2>>>());
+  expect_no_violation(
+      pergrad::testing::check_network<
+          basic_network<double, variable(shape{5, 2}), linear<3>, gru<2, bidirectional, last_output>, linear<2>>>());
   expect_no_violation(pergrad::testing::check_network<
                       basic_network<float, variable(shape{5, 2}), linear<3>, gru<3>, gru<2, mean_output>>>());
 }

@@ -33,8 +33,8 @@ using pergrad::rms_norm;
 using pergrad::shape;
 
 template <class Layer>
-using varying = basic_network<double, pergrad::variable(shape{5, 4}), linear<6>, Layer, pergrad::mean_over_positions,
-                              linear<3>>;
+using varying =
+    basic_network<double, pergrad::variable(shape{5, 4}), linear<6>, Layer, pergrad::mean_over_positions, linear<3>>;
 
 norm_structure root_mean_square(norm_structure structure, long double epsilon) {
   structure.centred = false;
@@ -49,7 +49,9 @@ BOOST_AUTO_TEST_SUITE(row_norms)
 BOOST_AUTO_TEST_CASE(layer_norm_laws) { keeps_the_laws<layer_norm<>, shape{3, 7}>(); }
 BOOST_AUTO_TEST_CASE(layer_norm_vector_laws) { keeps_the_laws_in_double<layer_norm<>, shape{19}>(); }
 BOOST_AUTO_TEST_CASE(layer_norm_two_axes_laws) { keeps_the_laws_in_double<layer_norm<axes<2>>, shape{3, 4}>(); }
-BOOST_AUTO_TEST_CASE(layer_norm_image_laws) { keeps_the_laws_in_double<layer_norm<axes<2>, no_bias>, shape{2, 3, 4}>(); }
+BOOST_AUTO_TEST_CASE(layer_norm_image_laws) {
+  keeps_the_laws_in_double<layer_norm<axes<2>, no_bias>, shape{2, 3, 4}>();
+}
 BOOST_AUTO_TEST_CASE(layer_norm_volume_laws) { keeps_the_laws_in_double<layer_norm<axes<3>>, shape{2, 2, 3, 2}>(); }
 BOOST_AUTO_TEST_CASE(layer_norm_plain_laws) {
   keeps_the_laws_in_double<layer_norm<no_affine, eps<1, 10>>, shape{3, 5}>();
@@ -75,8 +77,8 @@ BOOST_AUTO_TEST_CASE(formulas) {
   quarter.epsilon = 0.25L;
   agrees_with_the_formulas<double, layer_norm<eps<1, 4>>, shape{3, 5}>(quarter, 2, exact);
   agrees_with_the_formulas<double, rms_norm<>, shape{3, 16}>(root_mean_square(rows_of(48, 16), 0x1p-52L), 1, exact);
-  agrees_with_the_formulas<double, rms_norm<axes<2>, eps<1, 4>>, shape{3, 5}>(
-      root_mean_square(rows_of(15, 15), 0.25L), 1, exact);
+  agrees_with_the_formulas<double, rms_norm<axes<2>, eps<1, 4>>, shape{3, 5}>(root_mean_square(rows_of(15, 15), 0.25L),
+                                                                              1, exact);
 }
 BOOST_AUTO_TEST_CASE(formulas_in_float) {
   constexpr long double exact = 1e-6L;
@@ -87,8 +89,8 @@ BOOST_AUTO_TEST_CASE(formulas_in_float) {
 }
 BOOST_AUTO_TEST_CASE(constant_input_is_all_shift) {
   for (const double value : {0.0, -3.7, 1e8, 1e-300, 1e300}) {
-    const auto y = respond<layer_norm<no_affine>, shape{3, 7}>(std::vector<double>(21, value),
-                                                               std::vector<double>(21, 1.0));
+    const auto y =
+        respond<layer_norm<no_affine>, shape{3, 7}>(std::vector<double>(21, value), std::vector<double>(21, 1.0));
     for (const double each : y.output) BOOST_TEST(each == 0.0);
     for (const double each : y.input_gradient) BOOST_TEST(std::fabs(each) < 1e-12);
   }
@@ -97,7 +99,8 @@ BOOST_AUTO_TEST_CASE(huge_input_stays_finite) {
   constexpr double huge = std::numeric_limits<double>::max() / 3;
   std::vector<double> x(21, huge);
   for (std::size_t i = 0; i < x.size(); i += 2) x[i] = -huge;
-  for (const auto& y : {respond<layer_norm<no_affine>, shape{3, 7}>(x, x), respond<rms_norm<no_affine>, shape{21}>(x, x)}) {
+  for (const auto& y :
+       {respond<layer_norm<no_affine>, shape{3, 7}>(x, x), respond<rms_norm<no_affine>, shape{21}>(x, x)}) {
     for (const double each : y.output) BOOST_TEST(std::isfinite(each));
   }
 }

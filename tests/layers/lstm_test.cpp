@@ -159,12 +159,11 @@ BOOST_AUTO_TEST_CASE(one_position) { keeps_the_laws_in_double<lstm<2>, shape{1, 
 BOOST_AUTO_TEST_CASE(two_layers_both_ways) {
   keeps_the_laws_in_double<lstm<2, layers<2>, bidirectional>, shape{3, 2}>();
 }
-BOOST_AUTO_TEST_CASE(both_ways_last) {
-  keeps_the_laws_in_double<lstm<2, bidirectional, last_output>, shape{4, 2}>();
-}
+BOOST_AUTO_TEST_CASE(both_ways_last) { keeps_the_laws_in_double<lstm<2, bidirectional, last_output>, shape{4, 2}>(); }
 BOOST_AUTO_TEST_CASE(lengths_of_their_own) {
-  expect_no_violation(pergrad::testing::check_network<basic_network<double, variable(shape{5, 2}), linear<3>,
-                                                                    lstm<2, bidirectional, last_output>, linear<2>>>());
+  expect_no_violation(
+      pergrad::testing::check_network<
+          basic_network<double, variable(shape{5, 2}), linear<3>, lstm<2, bidirectional, last_output>, linear<2>>>());
   expect_no_violation(pergrad::testing::check_network<
                       basic_network<float, variable(shape{5, 2}), linear<3>, lstm<3>, lstm<2, mean_output>>>());
 }

@@ -113,8 +113,7 @@ void agrees_with_the_formulas(const norm_structure& structure, std::size_t param
   using network = pergrad::basic_network<Scalar, Input, element_bias, Layer>;
   constexpr std::size_t size = Input.size();
   constexpr std::size_t samples = 19;
-  const std::size_t block =
-      1 + *std::max_element(structure.parameter_of.begin(), structure.parameter_of.end());
+  const std::size_t block = 1 + *std::max_element(structure.parameter_of.begin(), structure.parameter_of.end());
   BOOST_REQUIRE_EQUAL(network::parameter_count, size + parameter_blocks * block);
 
   const pergrad::host exec{pergrad::threads{1}};

@@ -57,18 +57,18 @@ BOOST_AUTO_TEST_CASE(rnn_from_a_computed_state) {
 }
 BOOST_AUTO_TEST_CASE(gru_from_the_first_position) {
   keeps_the_laws_behind(
-      linear<3>{}, with_state<gru<3, mean_output>, sequence<take_positions<1, 3>>,
-                              state<take_positions<0, 1>, pergrad::flatten>>{});
+      linear<3>{},
+      with_state<gru<3, mean_output>, sequence<take_positions<1, 3>>, state<take_positions<0, 1>, pergrad::flatten>>{});
 }
 BOOST_AUTO_TEST_CASE(lstm_from_the_last_position) {
   keeps_the_laws_behind(
       with_state<lstm<2, last_output>, sequence<linear<2>>, state<select_last, linear<4>, pergrad::tanh>>{});
 }
 BOOST_AUTO_TEST_CASE(lstm_on_lengths_backwards) {
-  expect_no_violation(pergrad::testing::check_network<basic_network<
-                          double, variable(shape{5, 2}), linear<2>,
-                          with_state<lstm<2, bidirectional, last_output>, sequence<>, state<select_last, linear<8>>>,
-                          linear<2>>>());
+  expect_no_violation(
+      pergrad::testing::check_network<basic_network<
+          double, variable(shape{5, 2}), linear<2>,
+          with_state<lstm<2, bidirectional, last_output>, sequence<>, state<select_last, linear<8>>>, linear<2>>>());
 }
 BOOST_AUTO_TEST_CASE(two_layers_both_ways) {
   keeps_the_laws_behind(with_state<lstm<2, layers<2>, bidirectional>, sequence<>, state<select_last, linear<16>>>{});

@@ -57,8 +57,8 @@ inline void for_each_block(index first, index last, Function&& f) noexcept {
   if (first < last) f(channel_block<1, false>{first, last - first});
 }
 
-/// Sums over all pixels, one a channel of the block: `f(first element in a, first element in b)` gives `Sums` vectors of
-/// doubles for one vector of channels of one pixel. Calls `g(channel, sums)` for every channel in order.
+/// Sums over all pixels, one a channel of the block: `f(first element in a, first element in b)` gives `Sums` vectors
+/// of doubles for one vector of channels of one pixel. Calls `g(channel, sums)` for every channel in order.
 template <std::size_t Sums, class Block, class Function, class Result>
 inline void reduce_pixels(const Block& block, const layout& a, const layout& b, Function&& f, Result&& g) noexcept {
   constexpr auto width = static_cast<std::size_t>(Block::width);
@@ -160,7 +160,8 @@ inline void forward_image(const layout& x_layout, const Scalar* x, const layout&
       const auto rate = block.template lanes<Scalar>([&](index) { return by[again.next()].rate; });
       const auto rest = block.template lanes<Scalar>([&](index) { return by[once_more.next()].rest; });
       const auto gains = block.template lanes<Scalar>([&](index c) { return gain == nullptr ? Scalar{1} : gain[c]; });
-      const auto shifts = block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
+      const auto shifts =
+          block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
       Scalar* dense = xhat;
       on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
         for (index i = block.first; i < count; i += channels) {
@@ -229,9 +230,8 @@ inline void backward_image(const layout& dy_layout, const Scalar* dy, const layo
         for (index i = block.first; i < count; i += channels) {
           for_each_index<width>([&](auto k) {
             const index here = i + static_cast<index>(k) * wide_lanes;
-            block.store(dx + to + here,
-                        narrow<Scalar>{load_narrow(dy + from + here) * slope[k] - offset[k] -
-                                       load_narrow(dense + here) * along[k]});
+            block.store(dx + to + here, narrow<Scalar>{load_narrow(dy + from + here) * slope[k] - offset[k] -
+                                                       load_narrow(dense + here) * along[k]});
           });
         }
         dense += count;

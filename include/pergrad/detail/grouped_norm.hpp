@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/grouped_norm.hpp - group norm and instance norm: groups of channels, each normalised over all its pixels
+// pergrad/detail/grouped_norm.hpp - group norm and instance norm: groups of channels, each normalised over all its
+// pixels
 #pragma once
 
 #include <cstddef>

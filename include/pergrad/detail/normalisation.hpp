@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/detail/normalisation.hpp - what the normalising layers share: options, moments, and one row forward and back
 //
-// Of the n values that are normalised together, with mu their mean, s^2 their biased variance and r = 1/sqrt(s^2 + eps):
+// Of the n values that are normalised together, with mu their mean, s^2 their biased variance and r = 1/sqrt(s^2 +
+// eps):
 //     xhat_i = (x_i - mu) r             y_i = gain_i xhat_i + shift_i
 //     dx_i   = r (g_i - mean(g) - xhat_i mean(g xhat)),   g_i = gain_i dy_i        (Ba et al. 2016, arXiv:1607.06450)
 // The root mean square has mu = 0 and r = 1/sqrt(mean(x^2) + eps), and no mean(g) (Zhang & Sennrich 2019,
 // arXiv:1910.07467). Parameters: dL/dgain = sum dy xhat, dL/dshift = sum dy, over the positions that share them.
 //
 // Moments are taken in double, in two passes: the second one sums the deviations from the first one's mean and corrects
-// with their own mean (Chan, Golub & LeVeque 1983), so a constant input has exactly variance 0 and its own value as mean.
-// Every value is divided by n before it is added: no sum overflows that its mean would not.
+// with their own mean (Chan, Golub & LeVeque 1983), so a constant input has exactly variance 0 and its own value as
+// mean. Every value is divided by n before it is added: no sum overflows that its mean would not.
 #pragma once
 
 #include <array>
@@ -17,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -170,8 +170,8 @@ struct normaliser {
   Scalar rest = 0;
 
   constexpr normaliser() noexcept = default;
-  /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes the
-  /// rate 0.
+  /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
+  /// the rate 0.
   normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
     const double exact_mean = first_mean + deviation;
     const double variance = std::isinf(square) ? square : square - deviation * deviation;

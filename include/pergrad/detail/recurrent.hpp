@@ -25,6 +25,7 @@
 #include <utility>
 
 #include <pergrad/detail/mistakes.hpp>
+#include <pergrad/detail/recurrent_options.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
@@ -32,55 +33,7 @@
 #include <pergrad/layers/sequential.hpp>
 #include <pergrad/shape.hpp>
 
-namespace pergrad::inline v0_1 {
-
-/// Option of `rnn`: relu instead of tanh.
-struct relu_cell {};
-/// Option of recurrent layers: so many on top of each other.
-template <std::size_t Count>
-struct layers {};
-/// Option of recurrent layers: a second one reads the positions from the end; their outputs stand side by side.
-struct bidirectional {};
-/// Option of recurrent layers: one bias, on the input's side (Keras), where PyTorch has two.
-struct one_bias {};
-/// Option of recurrent layers: `{features}`, the state behind the last step (PyTorch's h_n: of a bidirectional one the
-/// forward layer's at the last position, the other's at the first).
-struct last_output {};
-/// Option of recurrent layers: `{features}`, the mean of the output over the positions that are there.
-struct mean_output {};
-
-namespace detail {
-
-struct recurrent_options {
-  bool relu = false;
-  std::size_t layer_count = 1;
-  bool both_ways = false;
-  std::size_t biases = 2;
-  bool last = false;
-  bool mean = false;
-  bool unknown_given = false;
-};
-constexpr void apply(recurrent_options& options, relu_cell) noexcept { options.relu = true; }
-template <std::size_t Count>
-constexpr void apply(recurrent_options& options, layers<Count>) noexcept {
-  options.layer_count = Count;
-}
-constexpr void apply(recurrent_options& options, bidirectional) noexcept { options.both_ways = true; }
-constexpr void apply(recurrent_options& options, one_bias) noexcept { options.biases = 1; }
-constexpr void apply(recurrent_options& options, no_bias) noexcept { options.biases = 0; }
-constexpr void apply(recurrent_options& options, last_output) noexcept { options.last = true; }
-constexpr void apply(recurrent_options& options, mean_output) noexcept { options.mean = true; }
-template <class Unknown>
-constexpr void apply(recurrent_options& options, Unknown) noexcept {
-  options.unknown_given = true;
-}
-template <class... Options>
-[[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
-  recurrent_options options;
-  (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || (options.last && options.mean);
-  return options;
-}
+namespace pergrad::inline v0_1::detail {
 
 /// Gates whose values lie side by side in a cell's record, and from which row of W_ih on.
 struct gate_block {
@@ -376,20 +329,20 @@ struct recurrent {
 
   /// Layer `Index`, one direction of it.
   template <std::size_t Index, bool Reversed, bool Given = false>
-  using core = recurrent_core<Cell, Hidden, options.biases, Reversed, options.last && Index + 1 == layer_count, Given,
-                              wrong>;
+  using core =
+      recurrent_core<Cell, Hidden, options.biases, Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
   template <class Indices>
   struct stack;
   template <std::size_t... Index>
   struct stack<std::index_sequence<Index...>> {
     template <std::size_t Which>
-    using entry = std::conditional_t<
-        options.both_ways, parallel<sequential<core<Which, false>>, sequential<core<Which, true>>>, core<Which, false>>;
-    using type = std::conditional_t<options.mean, sequential<entry<Index>..., mean_over_positions>,
-                                    sequential<entry<Index>...>>;
+    using entry =
+        std::conditional_t<options.both_ways, parallel<sequential<core<Which, false>>, sequential<core<Which, true>>>,
+                           core<Which, false>>;
+    using type =
+        std::conditional_t<options.mean, sequential<entry<Index>..., mean_over_positions>, sequential<entry<Index>...>>;
   };
   using unfolds_to = typename stack<std::make_index_sequence<layer_count>>::type;
 };
 
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
+}  // namespace pergrad::inline v0_1::detail

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/layers/channel_affine.hpp - y = gain_c x + shift_c, one gain and one shift a channel
 //
-// What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias - mean
-// gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
+// What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias -
+// mean gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 namespace pergrad::inline v0_1 {
 
 /// `channel_affine` on an input of any rank. The channels are the first axis, as in PyTorch's batch norm: the features
-/// of a vector, the channels of `{channels, positions}`, of an image or of a volume. `frozen<channel_affine>` is a batch
-/// norm with fixed statistics. Parameters: all gains, then all shifts, at first 1 and 0.
+/// of a vector, the channels of `{channels, positions}`, of an image or of a volume. `frozen<channel_affine>` is a
+/// batch norm with fixed statistics. Parameters: all gains, then all shifts, at first 1 and 0.
 struct channel_affine {
   static constexpr bool on_tiles = true;
   static constexpr bool stored_order = true;

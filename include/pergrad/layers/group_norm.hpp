@@ -2,8 +2,8 @@
 // pergrad/layers/group_norm.hpp - channels in groups, each normalised over its channels and all pixels of one sample
 //
 // Wu & He 2018, arXiv:1803.08494: y = gain_c (x - mean) / sqrt(variance + eps) + shift_c with the group's own moments.
-// Per-sample gradients: of gain_c the sum of dy xhat over the pixels of channel c, of shift_c the sum of dy. It takes the
-// place of batch norm, which mixes samples.
+// Per-sample gradients: of gain_c the sum of dy xhat over the pixels of channel c, of shift_c the sum of dy. It takes
+// the place of batch norm, which mixes samples.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace pergrad::inline v0_1 {
 
 /// `group_norm<Groups>` on `{channels}`, `{channels, positions}`, `{channels, height, width}` or `{channels, depth,
 /// height, width}`; Groups must divide the channels. Options: `no_affine`, `eps<Numerator, Denominator>` (default
-/// 1/100000). PyTorch: `nn.GroupNorm(Groups, channels)`; parameters: weight, then bias, one a channel, at first 1 and 0.
+/// 1/100000). PyTorch: `nn.GroupNorm(Groups, channels)`; parameters: weight, then bias, one a channel, at first 1 and
+/// 0.
 template <std::size_t Groups, class... Options>
 struct group_norm : detail::grouped_norm<Groups, Options...> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {

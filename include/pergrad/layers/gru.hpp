@@ -80,9 +80,9 @@ struct gru_cell {
 
 /// `gru<Hidden, options...>` on `{positions, features}`: `{positions, Hidden}` (twice that if bidirectional), or
 /// `{Hidden}` with `last_output` or `mean_output`. Options: `layers<Count>`, `bidirectional`, `one_bias`, `no_bias`,
-/// `last_output`, `mean_output`. The initial state is zero; `with_state` gives one. PyTorch: `nn.GRU(batch_first=True)`;
-/// parameters: weight_ih `[3 Hidden, features]` (r, z, n), weight_hh `[3 Hidden, Hidden]`, bias_ih, bias_hh, layer by
-/// layer and direction by direction. Samples with lengths of their own end where they end.
+/// `last_output`, `mean_output`. The initial state is zero; `with_state` gives one. PyTorch:
+/// `nn.GRU(batch_first=True)`; parameters: weight_ih `[3 Hidden, features]` (r, z, n), weight_hh `[3 Hidden, Hidden]`,
+/// bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where they end.
 template <std::size_t Hidden, class... Options>
 struct gru : detail::recurrent<detail::gru_cell, Hidden, Options...> {};
 

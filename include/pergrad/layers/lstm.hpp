@@ -84,9 +84,10 @@ struct lstm_cell {
 
 /// `lstm<Hidden, options...>` on `{positions, features}`: `{positions, Hidden}` (twice that if bidirectional), or
 /// `{Hidden}` with `last_output` or `mean_output`. Options: `layers<Count>`, `bidirectional`, `one_bias`, `no_bias`,
-/// `last_output`, `mean_output`. The initial state is zero; `with_state` gives one. PyTorch: `nn.LSTM(batch_first=True)`;
-/// parameters: weight_ih `[4 Hidden, features]` (i, f, g, o), weight_hh `[4 Hidden, Hidden]`, bias_ih, bias_hh, layer by
-/// layer and direction by direction. Samples with lengths of their own end where they end.
+/// `last_output`, `mean_output`. The initial state is zero; `with_state` gives one. PyTorch:
+/// `nn.LSTM(batch_first=True)`; parameters: weight_ih `[4 Hidden, features]` (i, f, g, o), weight_hh `[4 Hidden,
+/// Hidden]`, bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where
+/// they end.
 template <std::size_t Hidden, class... Options>
 struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 

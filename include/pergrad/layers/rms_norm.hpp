@@ -11,7 +11,8 @@ namespace pergrad::inline v0_1 {
 
 /// `rms_norm<>` normalises along the last axis of an input of any rank, `rms_norm<axes<K>>` along the last K axes
 /// together. Options in any order: `axes<K>`, `no_affine`, `eps<Numerator, Denominator>`; without the last, as in
-/// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at first 1.
+/// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at
+/// first 1.
 template <class... Options>
 struct rms_norm : detail::row_norm<false, Options...> {};
 

@@ -9,8 +9,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>, is
-/// rounded once to the network's own type.
+/// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>,
+/// is rounded once to the network's own type.
 template <class Ratio>
 struct scale {
   static constexpr bool on_vectors = true;

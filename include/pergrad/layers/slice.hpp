@@ -9,8 +9,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `slice<First, Count>` on `{features}`: `{Count}`. What is left out has gradient 0. PyTorch: `x[:, First:First+Count]`.
-/// With `parallel` or the branches of `merge` it takes records apart that hold several things one after the other.
+/// `slice<First, Count>` on `{features}`: `{Count}`. What is left out has gradient 0. In the branches of `parallel`,
+/// `with_state` or `merge` it takes records apart that hold several things. PyTorch: `x[:, First:First+Count]`.
 template <std::size_t First, std::size_t Count>
 struct slice {
   static constexpr bool on_tiles = true;

@@ -340,7 +340,8 @@ class examination {
         report_.same_bits(law::non_finite, where, std::span<const scalar>{expected},
                           std::span<const scalar>{seen.clipped});
         for (const scalar value : seen.clipped) {
-          report_.at_most(law::non_finite, where, 0, std::numeric_limits<double>::max(), std::fabs(value));
+          report_.at_most(law::non_finite, where, 0, std::numeric_limits<double>::max(),
+                          static_cast<long double>(std::fabs(value)));
         }
       }
       std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/support/training.hpp - what is timed: a training step of a network, or a layer's forward and backward
+//
+// Both come in two kinds, private and ordinary, and do all the work of their kind with the same records. The protocol
+// of a training step is that of fast-dpsgd (Subramani, Vadivelu, Kamath 2021, arXiv:2010.09063): plain SGD with rate
+// 0.15, clip norm 1, noise multiplier 1.1. That of a layer is Opacus' microbenchmark (Yousefpour et al. 2021,
+// arXiv:2109.12298): no clipping, noise or update.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace bench {
+
+namespace pg = pergrad;
+
+enum class kind { dp, non_private };
+
+/// Floating-point operations of one sample's ordinary step in the products with parameters, a multiply-add counted as
+/// 2: a matrix of n parameters that is used at T positions costs 2 T n forward, as much for its gradient and, unless it
+/// is the network's first, as much for its input's. Biases, element functions, pooling, products of activations with
+/// each other (attention's weights), tables of rows, norms, clipping, noise and the update count nothing. The private
+/// step is credited with this same number, so that what privacy costs shows in its rate.
+template <class Network>
+[[nodiscard]] constexpr double flops_per_sample() {
+  using structure = typename Network::structure;
+  std::size_t count = 0;
+  bool first = true;
+  const auto add = [&](std::size_t positions, std::size_t parameters) {
+    count += (first ? 2U : 3U) * 2U * positions * parameters;
+    first = false;
+  };
+  pg::detail::for_each_index<structure::size>([&](auto index) {
+    using layer = typename structure::template layer_at<index>;
+    constexpr pg::shape in = structure::shapes[structure::inputs[index]];
+    constexpr pg::shape second = structure::shapes[structure::inputs2[index]];
+    if constexpr (structure::parameter_counts[index] == 0) {
+      return;
+    } else if constexpr (requires { layer::affine(in); }) {
+      add(layer::affine(in).positions(), layer::affine(in).weight_count());
+    } else if constexpr (requires { pg::detail::factors_of<layer>(in, second); }) {
+      for (const pg::factor& block : pg::detail::factors_of<layer>(in, second)) {
+        if (block.outer) add(block.positions, block.size());
+      }
+      first = false;
+    }
+  });
+  return static_cast<double>(count);
+}
+
+/// Samples in memory.
+template <class Network, class Loss>
+struct records {
+  using input = typename Network::input_value;
+  using target = pg::target_of<Loss, typename Network::scalar>;
+  static constexpr std::size_t input_count = Network::input_shape.size();
+  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+
+  std::vector<input> inputs;
+  std::vector<target> targets;
+
+  [[nodiscard]] std::size_t size() const noexcept { return targets.size() / target_count; }
+  [[nodiscard]] std::span<const input> inputs_of(std::size_t first, std::size_t count) const {
+    return std::span{inputs}.subspan(first * input_count, count * input_count);
+  }
+  [[nodiscard]] std::span<const target> targets_of(std::size_t first, std::size_t count) const {
+    return std::span{targets}.subspan(first * target_count, count * target_count);
+  }
+};
+
+/// Made-up records: numbers uniform in [0, 1), ids uniform over the vocabulary (the hardest case for caches and the one
+/// with the most rows a sample), random classes.
+template <class Network, class Loss>
+[[nodiscard]] records<Network, Loss> made_up_records(std::size_t count) {
+  using made = records<Network, Loss>;
+  std::mt19937 bits{20240229};
+  const auto fill = [&bits](auto& values, std::size_t limit) {
+    using value_type = typename std::remove_cvref_t<decltype(values)>::value_type;
+    for (value_type& value : values) {
+      if constexpr (std::is_integral_v<value_type>) {
+        value = static_cast<value_type>(bits() % limit);
+      } else {
+        value = static_cast<value_type>(bits() >> 8U) * value_type{0x1p-24F};
+      }
+    }
+  };
+  made result{std::vector<typename made::input>(count * made::input_count),
+              std::vector<typename made::target>(count * made::target_count)};
+  fill(result.inputs, std::max<std::size_t>(1, Network::input_shape.ids));
+  fill(result.targets, Network::output_shape.size());
+  return result;
+}
+
+/// Everything that a training step takes, the data apart.
+template <class Network, class Loss, kind Kind>
+class training {
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+
+  training(std::size_t threads, std::size_t batch_size)
+      : exec_{pg::threads{threads}}, tape_{exec_, pg::max_batch{batch_size}} {}
+
+  /// One step: forward, backward, clip, noise, update; or forward, backward, mean, update.
+  void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
+    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
+    const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
+    if constexpr (Kind == kind::dp) {
+      const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
+      pg::evaluate_into(exec_, update_, clipped + pg::gaussian_noise(pg::noise_multiplier{1.1}, noise_));
+      optimizer_.step(exec_, net_, update_, pg::expected_batch_size{static_cast<double>(count)});
+    } else {
+      pg::unprotected::evaluate_into(exec_, update_, pg::mean(gradients));
+      pg::unprotected::step(optimizer_, exec_, net_, update_);
+    }
+  }
+  [[nodiscard]] bool is_finite() const {
+    return std::ranges::all_of(net_.parameters(), [](auto value) { return std::isfinite(value); });
+  }
+
+ private:
+  using update =
+      std::conditional_t<Kind == kind::dp, pg::private_gradient<Network>, pg::unprotected::gradient<Network>>;
+
+  pg::host exec_;
+  Network net_{exec_, pg::layer_default{1}};
+  typename Network::tape tape_;
+  pg::os_keyed_generator noise_;
+  update update_{exec_};
+  pg::sgd<Network> optimizer_{pg::learning_rate{0.15}};
+};
+
+/// Everything that forward and backward take: the mean of the gradients and, if private, every sample's norm.
+template <class Network, class Loss, kind Kind>
+class differentiation {
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+
+  differentiation(std::size_t threads, std::size_t batch_size)
+      : exec_{pg::threads{threads}},
+        tape_{exec_, pg::max_batch{batch_size}},
+        norms_(Kind == kind::dp ? batch_size : 0) {}
+
+  void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
+    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
+    const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
+    if constexpr (Kind == kind::dp) {
+      pg::unprotected::evaluate_into(exec_, pg::assign(mean_, pg::mean(gradients)),
+                                     pg::assign(norms_, pg::l2_norms(gradients)));
+    } else {
+      pg::unprotected::evaluate_into(exec_, mean_, pg::mean(gradients));
+    }
+  }
+  [[nodiscard]] bool is_finite() const {
+    return std::ranges::all_of(mean_.values(), [](auto value) { return std::isfinite(value); });
+  }
+
+ private:
+  pg::host exec_;
+  Network net_{exec_, pg::layer_default{1}};
+  typename Network::tape tape_;
+  pg::unprotected::gradient<Network> mean_{exec_};
+  std::vector<double> norms_;
+};
+
+}  // namespace bench
