@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/custom_layer.cpp - a layer of one's own in one struct, with both kinds of factor
+// examples/custom_layer.cpp - layers of one's own: one struct with both kinds of factor, one on tiles, one made of
+// others
 //
 // The layer scales every feature and mixes all of them through a bottleneck of width r:
 //
@@ -10,6 +11,9 @@
 //     dL/dg = d (.) x        dL/dU = (V^T d) outer x        dL/dV = d outer (U x)        dL/dc = d
 //
 // Per-sample norms, clipping, clipped sums and the memory for them follow from that. Nothing is registered anywhere.
+// Two further layers work on sequences, on all samples of a tile at once.
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -70,11 +74,90 @@ struct gain_and_mix {
 };
 // [snippet end]
 
+// y_t = x_t + V x_(t-1), so dL/dV = sum over t > 0 of dL/dy_t outer x_(t-1).
+// [snippet: tiled]
+struct look_back {
+  static constexpr bool on_tiles = true;
+  static constexpr bool accepts(pg::shape in) { return in.rank() == 2 && in.e0 > 1; }
+  static constexpr pg::shape output_shape(pg::shape in) { return in; }
+  static constexpr std::size_t parameter_count(pg::shape in) { return in.e1 * in.e1; }
+  static constexpr std::array<pg::matrix, 1> matrices(pg::shape in) { return {pg::matrix{0, in.e1, in.e1}}; }
+  static constexpr auto factors(pg::shape in) {
+    using pg::source;
+    return pg::list_factors(pg::outer_sum(in.e0 - 1, in.e1, {source::backprop, in.e1, in.e1},  // from position 1 on
+                                          in.e1, {source::activation, 0, in.e1}));             // from position 0 on
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) std::copy_n(tile.x(b), tile.in.size(), tile.y(b));
+    add_products(tile, tile.x.first, tile.x.step, tile.transposed(0), tile.y.first + tile.in.e1, tile.y.step);
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    if (!tile.wants_dx) return;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+    add_products(tile, tile.dy.first + tile.in.e1, tile.dy.step, tile.parameters, tile.dx.first, tile.dx.step);
+  }
+
+ private:
+  /// out += left times right, for all positions but one of all samples: one product.
+  template <class Tile, class Left, class Right, class Out>
+  static void add_products(const Tile& tile, Left left, std::ptrdiff_t left_step, Right right, Out out,
+                           std::ptrdiff_t out_step) {
+    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0), n = static_cast<std::ptrdiff_t>(tile.in.e1);
+    Tile::multiply_add({{{}, {tile.samples, left_step, out_step}, {positions - 1, n, n}},  // rows: samples, positions
+                        {{}, {}, {n, 1, n}},                                               // reduction: features
+                        n},                                                                // columns
+                       left, right, out);
+  }
+};
+// [snippet end]
+
+// [snippet: composition]
+// Two inputs of one shape, multiplied element by element.
+struct times {
+  static constexpr bool on_tiles = true;
+  static constexpr pg::shape output_shape(pg::shape in, pg::shape in2) { return in == in2 ? in : pg::shape{}; }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.y(b)[i] = tile.x(b)[i] * tile.x2(b)[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::size_t i = 0; i < tile.in.size(); ++i) {
+        if (tile.wants_dx) tile.dx(b)[i] = tile.dy(b)[i] * tile.x2(b)[i];
+        if (tile.wants_dx2) tile.dx2(b)[i] = tile.dy(b)[i] * tile.x(b)[i];
+      }
+    }
+  }
+};
+
+// A gated linear unit (Dauphin et al. 2016, arXiv:1612.08083): (W x + b) (.) sigmoid(V x + c).
+template <std::size_t Features>
+struct gated {
+  using unfolds_to =
+      pg::merge<times, pg::sequential<pg::linear<Features>>, pg::sequential<pg::linear<Features>, pg::sigmoid>>;
+};
+// [snippet end]
+
 int main() {
   // [snippet: laws]
   const auto report = pg::testing::check_layer<gain_and_mix<2>, pg::shape{12}>();
   std::printf("%s", report.text().c_str());
   if (!report.empty()) return 1;
+  // [snippet end]
+
+  // [snippet: laws_of_networks]
+  using on_sequences = pg::basic_network<double, pg::variable(pg::shape{5, 3}), gated<4>, look_back,
+                                         pg::mean_over_positions, pg::linear<3>>;
+  const auto on_lengths = pg::testing::check_network<on_sequences>();
+  std::printf("%s", on_lengths.text().c_str());
+  if (!on_lengths.empty()) return 1;
   // [snippet end]
 
   // [snippet: use]

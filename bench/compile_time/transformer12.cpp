@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench/compile_time/transformer12.cpp - what a text classifier with twelve encoder layers costs to compile.
+#include <ratio>
+
 #include "training_step.hpp"
 
 namespace pg = pergrad;

@@ -196,9 +196,9 @@ class binder {
 
 }  // namespace cli
 
-/// Reads the command line; `own` binds the options that only this program has. Returns the options, or the exit code
-/// with which the program should end now: 0 after --help, 2 after a mistake, which has then been explained in one line
-/// on stderr.
+/// Reads the command line; `own`, if it is not empty, binds the options that only this program has. Returns the
+/// options, or the exit code with which the program should end now: 0 after --help, 2 after a mistake, which has then
+/// been explained in one line on stderr.
 [[nodiscard]] inline std::variant<options, int> parse_command_line(int argc, char** argv, const program& what,
                                                                    const std::function<void(cli::binder&)>& own) {
   options chosen = what.defaults;
@@ -223,7 +223,9 @@ class binder {
   bind.choice("optimizer", chosen.optimizer, {"sgd", "momentum", "adam"}, "how noised gradients become steps");
   bind.number("momentum", chosen.momentum, cli::real_range{0, 1, false, true}, shortest(chosen.momentum),
               "of the optimizer 'momentum'");
-  own(bind);
+  if (own) {
+    own(bind);
+  }
   bind.number("seed", chosen.seed, cli::whole_range{0, std::numeric_limits<std::uint64_t>::max()}, "",
               "reproducible run, NOT PRIVATE: who knows the seed can subtract the noise");
   bind.number("threads", chosen.threads, cli::whole_range{1, 1024}, "all", "any number gives the same bits");

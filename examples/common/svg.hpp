@@ -18,8 +18,8 @@ namespace example {
 namespace svg {
 
 inline constexpr double width = 860, chart_height = 480;
-inline constexpr double left = 80, right = 768, top = 92, bottom = 410;
-inline constexpr double cell_height = 38, matrix_head = 84, matrix_foot = 36;  ///< of the confusion matrix
+inline constexpr double left = 80, right = 768, top = 92, bottom = 410, middle = (left + right) / 2;
+inline constexpr double cell_height = 38, matrix_head = 108, matrix_foot = 40;  ///< of the confusion matrix
 inline const std::string centred = "text-anchor=\"middle\" fill=\"#222222\"";
 inline constexpr const char* accuracy_colour = "#0b5fa5";
 inline constexpr const char* epsilon_colour = "#c2410c";
@@ -92,6 +92,13 @@ struct point {
          "/>\n" + (points.size() <= most_marks ? "<g fill=\"" + colour + "\">" + marks + "</g>\n" : "");
 }
 
+/// "7.0" for 0.07.
+[[nodiscard]] inline std::string percent(double share) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.1f", 100 * share);
+  return text;
+}
+
 /// The height that the matrix takes below the chart.
 [[nodiscard]] inline double height_of(const confusion_matrix& confusion) {
   return matrix_head + cell_height * static_cast<double>(confusion.classes()) + matrix_foot;
@@ -102,11 +109,11 @@ struct point {
 [[nodiscard]] inline std::string draw(const confusion_matrix& confusion, double y, const std::string& record) {
   const auto classes = static_cast<double>(confusion.classes());
   const double cell_width = std::min(88.0, 620 / classes);
-  const double first_x = (width - classes * cell_width) / 2 + 12;
+  const double first_x = middle - classes * cell_width / 2;
   const double first_y = y + matrix_head;
-  std::string out = text({width / 2, y + 16}, centred + " font-size=\"16\" font-weight=\"bold\"",
+  std::string out = text({middle, y + 40}, centred + " font-size=\"16\" font-weight=\"bold\"",
                          "What the network takes the test " + record + "s for");
-  out += text({width / 2, y + 37}, centred + " font-size=\"12\" fill-opacity=\"0.75\"",
+  out += text({middle, y + 61}, centred + " font-size=\"12\" fill-opacity=\"0.75\"",
               "each row: the " + record + "s of one class, in percent by the class that the network tells");
   for (std::size_t is = 0; is < confusion.classes(); ++is) {
     const double row_y = first_y + cell_height * static_cast<double>(is);
@@ -129,8 +136,7 @@ struct point {
              "</title>" +
              box({x, row_y}, {cell_width, cell_height},
                  "fill=\"" + colour + "\" fill-opacity=\"" + number(depth, 3) + "\" stroke=\"#d9d9d9\"") +
-             text({x + cell_width / 2, base}, "text-anchor=\"middle\" fill=\"" + ink + "\"", number(100 * share, 1)) +
-             "</g>\n";
+             text({x + cell_width / 2, base}, "text-anchor=\"middle\" fill=\"" + ink + "\"", percent(share)) + "</g>\n";
     }
   }
   return out +
@@ -169,13 +175,12 @@ struct point {
       " role=\"img\" font-family=\"Helvetica, Arial, DejaVu Sans, sans-serif\" font-size=\"13\">\n<title>" +
       svg::escaped(report.what.title + ": " + summary(report)) + "</title>\n<rect " + size + " fill=\"#ffffff\"/>\n";
   const std::string& centred = svg::centred;
-  const double middle = (svg::left + svg::right) / 2;
-  out += svg::text({middle, 28}, centred + " font-size=\"18\" font-weight=\"bold\"",
+  out += svg::text({svg::middle, 28}, centred + " font-size=\"18\" font-weight=\"bold\"",
                    report.what.title + ": test accuracy and epsilon");
-  out += svg::text({middle, 50}, centred,
+  out += svg::text({svg::middle, 50}, centred,
                    summary(report) + (report.interrupted ? " (interrupted)" : "") +
                        (chosen.seed ? " (seeded noise: NOT private)" : ""));
-  out += svg::text({middle, 466}, centred + " font-size=\"11\" fill-opacity=\"0.75\"",
+  out += svg::text({svg::middle, 466}, centred + " font-size=\"11\" fill-opacity=\"0.75\"",
                    "sigma " + svg::number(report.sigma, 4) + ", q " + svg::number(report.q, 5) + ", clip " +
                        shortest(chosen.clip) + ", lr " + shortest(chosen.learning_rate) + ", " + chosen.optimizer +
                        ", " + report.network + ", " + std::to_string(report.epochs.back().steps) + " steps");
@@ -196,7 +201,7 @@ struct point {
   }
   out += svg::box({svg::left, svg::top}, {svg::right - svg::left, svg::bottom - svg::top},
                   "fill=\"none\" stroke=\"#888888\"");
-  out += svg::text({middle, svg::bottom + 40}, centred, "epoch");
+  out += svg::text({svg::middle, svg::bottom + 40}, centred, "epoch");
   const auto axis_title = [&](double x, const char* colour, const std::string& content) {
     const std::string at = svg::number(x) + " " + svg::number((svg::top + svg::bottom) / 2);
     out += svg::text(

@@ -128,6 +128,7 @@ struct attention_layout {
   at.kept = options.kept;
   const std::ptrdiff_t keys = at.positions + at.extra;
   at.score_step = whole_lines(keys);
+  if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
   const std::ptrdiff_t scores = at.queries * at.score_step;
 
   at.query_step = (own ? 3 : 1) * at.features;

@@ -77,6 +77,9 @@ template <class Layer>
       found = Layer::check(in);
     }
     if (found != mistake::none) return found;
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
     if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
     if constexpr (has_factors<Layer>) {
       return check_factors<Layer>(in, second);

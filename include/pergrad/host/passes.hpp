@@ -253,6 +253,7 @@ class passes {
     tile.scratch = arrays(table.scratch);
     if (backward) {
       tile.dy = constant(row.plain_dy);
+      tile.wants_factors = row.parameter_count > 0;
       tile.wants_dx = row.input_gradient;
       tile.wants_dx2 = row.input2_gradient;
       if (row.input_gradient) tile.dx = arrays(row.plain_dx);
@@ -267,7 +268,7 @@ class passes {
     tile.parameters = parameters_ + row.parameters;
     tile.panels = panels_;
     tile.panel_offsets = row.panel_offsets.data();
-    if (varies && row.in_shape.varying_axis != 0) tile.lengths = lengths_[row.in].data() + begin;
+    if (varies && row.in_shape.varying_axis != 0) tile.lengths = lengths_[row.staged ? row.staged_from : row.in].data() + begin;
     if (varies && second && row.in2_shape.varying_axis != 0) tile.lengths2 = lengths_[row.in2].data() + begin;
     tile.randomness = randomness_;
     tile.records = records_.data() + begin;

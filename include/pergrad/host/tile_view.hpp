@@ -56,6 +56,7 @@ struct tile_view {
   sample_arrays<Scalar> dx2;
   sample_arrays<Scalar> saved;    ///< lives from forward to the factors
   sample_arrays<Scalar> scratch;  ///< lives for one call
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
   bool wants_dx = false;
   bool wants_dx2 = false;
   /// Of layers with `stored_order`: where pixels lie.

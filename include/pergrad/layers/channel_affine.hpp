@@ -51,8 +51,10 @@ struct channel_affine {
   static void backward(const Tile& tile) {
     using scalar = typename Tile::scalar;
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
-                                       tile.saved(b) + tile.in.e0);
+      if (tile.wants_factors) {
+        detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
+                                         tile.saved(b) + tile.in.e0);
+      }
       if (!tile.wants_dx) continue;
       detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
                                          static_cast<const scalar*>(nullptr));

@@ -11,7 +11,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `{positions, features}` to `{features}`: the mean over the positions that are there. PyTorch: `x.mean(dim=1)`.
+/// `{positions, features}` to `{features}`: the mean over the positions that are there; over none (a convolution may
+/// leave none of a short sample) it is 0. PyTorch: `x.mean(dim=1)`.
 struct mean_over_positions {
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
@@ -27,12 +28,13 @@ struct mean_over_positions {
     const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const std::ptrdiff_t length = tile.length(b);
+      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
       const scalar* x = tile.x(b);
       scalar* y = tile.y(b);
       on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
         on_host::vector<scalar> sum{};
         for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
-        lanes.store(y + i, sum / on_host::splat(static_cast<scalar>(length)));
+        lanes.store(y + i, sum / divisor);
       });
     }
   }
@@ -43,10 +45,11 @@ struct mean_over_positions {
     const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
     for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
       const std::ptrdiff_t length = tile.length(b);
+      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
       const scalar* dy = tile.dy(b);
       scalar* dx = tile.dx(b);
       on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        const on_host::vector<scalar> share = lanes.load(dy + i) / on_host::splat(static_cast<scalar>(length));
+        const on_host::vector<scalar> share = lanes.load(dy + i) / divisor;
         for (std::ptrdiff_t t = 0; t < length; ++t) lanes.store(dx + t * features + i, share);
       });
       std::fill(dx + length * features, dx + positions * features, scalar{0});

@@ -9,7 +9,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `{positions, features}` to `{features}`: the last position that is there. PyTorch: `x[:, -1]`.
+/// `{positions, features}` to `{features}`: the last position that is there, zeros if none is (a convolution may leave
+/// none of a short sample). PyTorch: `x[:, -1]`.
 struct select_last {
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
@@ -23,8 +24,13 @@ struct select_last {
   static void forward(const Tile& tile) {
     const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b) + (tile.length(b) - 1) * features;
+      const std::ptrdiff_t length = tile.length(b);
       auto* y = tile.y(b);
+      if (length == 0) {
+        for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = 0;
+        continue;
+      }
+      const auto* x = tile.x(b) + (length - 1) * features;
       for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = x[i];
     }
   }
@@ -36,6 +42,7 @@ struct select_last {
       const auto* dy = tile.dy(b);
       auto* dx = tile.dx(b);
       for (std::ptrdiff_t i = 0; i < size; ++i) dx[i] = 0;
+      if (tile.length(b) == 0) continue;
       dx += (tile.length(b) - 1) * features;
       for (std::ptrdiff_t i = 0; i < features; ++i) dx[i] = dy[i];
     }
