@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     bind.choice("activation", activation, {"tanh", "relu"}, "tanh is better under clipping");
   };
   const auto run = [&](example::run_report& report) {
-    report.network = activation;
+    report.network = "CNN, " + activation;
     report.own_options = {{"activation", activation}};
     activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>>(report)
                          : example::train_on_fashion_mnist<cnn<pg::tanh>>(report);

@@ -23,8 +23,10 @@ int main(int argc, char** argv) {
   auto what = example::fashion_mnist_program(
       "fashion_rows", "Fashion-MNIST row by row, an LSTM with DP-SGD",
       "Trains an LSTM of 82,186 parameters on the rows of Fashion-MNIST with differentially private SGD.");
+  what.adam_rate = 0.01;
   what.defaults.optimizer = "adam";
-  what.defaults.epochs = 10;
+  what.defaults.clip = 1.0;
+  what.defaults.epochs = 15;
   const auto run = [](example::run_report& report) {
     report.network = "LSTM 128";
     example::train_on_fashion_mnist<row_reader>(report);

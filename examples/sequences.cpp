@@ -48,7 +48,7 @@ int main() {
                                 1,  2,  3,  5, 8, 13,  //
                                 19, 19, 19, 7, 0, 0,   //
                                 6,  0,  0,  0, 0, 0};
-  const std::vector<std::uint32_t> lengths{3, 6, 4, 1};  // what lies behind is never looked at
+  const std::vector<std::uint32_t> lengths{3, 6, 4, 1};  // what lies behind contributes nothing
   const std::vector<std::int32_t> classes{0, 1, 2, 0};
   const pg::dataset<std::int32_t, std::int32_t> records{ids, classes, reader::input_shape, 1, lengths};
   // [snippet end]

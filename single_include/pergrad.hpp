@@ -27,13 +27,29 @@ namespace pergrad::inline v0_1 {
 ///
 /// `{features}`, `{positions, features}`, `{channels, height, width}` or `{channels, depth, height, width}`.
 /// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no
-/// shape".
+/// shape". `token_ids` and `variable` make the two special kinds of input.
 struct shape {
+  // Not first by chance. g++ 12 with AVX-512 passes a constant structure of 32 bytes by value as the broadcast of its
+  // first number if all numbers behind it are the same or trailing zeros: {28, 28, 0, 0} arrives as {28, 28, 28, 28}.
+  // No 32 bytes of this one can look like that. tests/network/shape_by_value_test.cpp watches over it.
+  std::size_t lengths = 0;  ///< see `varying_axis`
   std::size_t e0 = 0;
   std::size_t e1 = 0;
   std::size_t e2 = 0;
   std::size_t e3 = 0;
+  std::size_t ids = 0;  ///< not 0: the values are integers 0 .. ids - 1, not numbers to compute with
 
+  constexpr shape() noexcept = default;
+  // Implicit, so that a layer can return {channels, height, width}.
+  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0,  // NOLINT(google-explicit-constructor)
+                  std::size_t fourth = 0) noexcept
+      : e0{first}, e1{second}, e2{third}, e3{fourth} {}
+
+  /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
+  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  constexpr void set_varying_axis(std::size_t axis) noexcept {
+    lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
+  }
   /// Number of extents, 0 to 4.
   [[nodiscard]] constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
@@ -50,33 +66,79 @@ struct shape {
   friend constexpr bool operator==(const shape&, const shape&) noexcept = default;
 };
 
-/// Height and width of a window, a stride, a padding or a dilation. One number means a square one.
+/// A sequence of integer ids, for a network that begins with an embedding: `{positions}` values in [0, vocabulary).
+[[nodiscard]] constexpr shape token_ids(std::size_t positions, std::size_t vocabulary) noexcept {
+  shape sequence{positions};
+  sequence.ids = vocabulary;
+  return sequence;
+}
+/// The same input with a length a sample: `{positions, features}` or ids of which the first `length` positions are
+/// there. What lies beyond contributes nothing to anything.
+[[nodiscard]] constexpr shape variable(shape sequence) noexcept {
+  sequence.set_varying_axis(1);
+  return sequence;
+}
+
+/// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
+/// height and width, with a depth of 1. A layer looks only at the axes that its input has: height alone for a sequence.
 struct extent {
+  std::size_t depth = 1;
   std::size_t height = 1;
   std::size_t width = 1;
 
   constexpr extent() noexcept = default;
   // Implicit, so that `conv2d<16, 8>` reads well.
-  constexpr extent(std::size_t both) noexcept  // NOLINT(google-explicit-constructor)
-      : height{both}, width{both} {}
+  constexpr extent(std::size_t all) noexcept  // NOLINT(google-explicit-constructor)
+      : depth{all}, height{all}, width{all} {}
   constexpr extent(std::size_t rows, std::size_t columns) noexcept : height{rows}, width{columns} {}
+  constexpr extent(std::size_t planes, std::size_t rows, std::size_t columns) noexcept
+      : depth{planes}, height{rows}, width{columns} {}
+  /// Depth · height · width.
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return depth * height * width; }
   friend constexpr bool operator==(const extent&, const extent&) noexcept = default;
 };
 
-/// Layer option: step between neighbouring windows. `stride<2>` or `stride<2, 1>` (height, width).
-template <std::size_t Height, std::size_t Width = Height>
+namespace detail {
+
+/// The numbers of an option: one for all axes, two for height and width, three for all of them; `otherwise` elsewhere.
+template <std::size_t... Sizes>
+[[nodiscard]] constexpr extent extent_of(std::size_t otherwise) noexcept {
+  constexpr std::size_t count = sizeof...(Sizes);
+  constexpr std::size_t given[count + 1] = {Sizes..., 0};
+  if constexpr (count == 1) {
+    return {given[0]};
+  } else if constexpr (count == 2) {
+    return {otherwise, given[0], given[1]};
+  } else if constexpr (count == 3) {
+    return {given[0], given[1], given[2]};
+  } else {
+    return {otherwise};
+  }
+}
+
+}  // namespace detail
+
+/// Layer option: step between neighbouring windows. `stride<2>`, `stride<2, 1>` (height, width) or `stride<1, 2, 2>`
+/// (depth, height, width).
+template <std::size_t... Sizes>
 struct stride {
-  static constexpr extent value{Height, Width};
+  static constexpr extent value = detail::extent_of<Sizes...>(1);
 };
-/// Layer option: zeros around the input. `padding<3>` or `padding<1, 0>` (height, width), on both sides.
-template <std::size_t Height, std::size_t Width = Height>
+/// Layer option: zeros around the input. `padding<3>`, `padding<1, 0>` (height, width) or `padding<0, 1, 1>`, on both
+/// sides.
+template <std::size_t... Sizes>
 struct padding {
-  static constexpr extent value{Height, Width};
+  static constexpr extent value = detail::extent_of<Sizes...>(0);
 };
 /// Layer option: distance between the taps of a kernel; 1 means dense.
-template <std::size_t Height, std::size_t Width = Height>
+template <std::size_t... Sizes>
 struct dilation {
-  static constexpr extent value{Height, Width};
+  static constexpr extent value = detail::extent_of<Sizes...>(1);
+};
+/// Layer option of a transposed convolution: rows and columns that its output has more, on the far sides.
+template <std::size_t... Sizes>
+struct output_padding {
+  static constexpr extent value = detail::extent_of<Sizes...>(0);
 };
 /// Layer option: split channels into independent groups.
 template <std::size_t Count>
@@ -93,24 +155,57 @@ struct window_options {
   extent stride{1};
   extent padding{0};
   extent dilation{1};
+  extent output_padding{0};
   std::size_t groups = 1;
   bool bias = true;
   bool stride_given = false;
+  bool output_padding_given = false;
+  std::size_t axes_given = 0;  ///< the most numbers that an option has
   bool unknown_given = false;  ///< something that is no option at all
+
+  constexpr void count_axes(std::size_t numbers) noexcept {
+    axes_given = numbers > axes_given ? numbers : axes_given;
+    unknown_given = unknown_given || numbers == 0 || numbers > 3;
+  }
+  /// The same options for a layer with fewer axes: an extent of 1 along the others.
+  [[nodiscard]] constexpr window_options on(std::size_t axes) const noexcept;
 };
 
-template <std::size_t Height, std::size_t Width>
-constexpr void apply(window_options& options, pergrad::stride<Height, Width> option) noexcept {
+/// What is left of an extent for a layer on a sequence (1: height), an image (2) or a volume (3).
+[[nodiscard]] constexpr extent on_axes(extent given, std::size_t axes, std::size_t otherwise) noexcept {
+  return {axes < 3 ? otherwise : given.depth, given.height, axes < 2 ? otherwise : given.width};
+}
+constexpr window_options window_options::on(std::size_t axes) const noexcept {
+  window_options result = *this;
+  result.stride = on_axes(stride, axes, 1);
+  result.padding = on_axes(padding, axes, 0);
+  result.dilation = on_axes(dilation, axes, 1);
+  result.output_padding = on_axes(output_padding, axes, 0);
+  result.unknown_given = unknown_given || axes_given > axes;
+  return result;
+}
+
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::stride<Sizes...> option) noexcept {
   options.stride = option.value;
   options.stride_given = true;
+  options.count_axes(sizeof...(Sizes));
 }
-template <std::size_t Height, std::size_t Width>
-constexpr void apply(window_options& options, pergrad::padding<Height, Width> option) noexcept {
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::padding<Sizes...> option) noexcept {
   options.padding = option.value;
+  options.count_axes(sizeof...(Sizes));
 }
-template <std::size_t Height, std::size_t Width>
-constexpr void apply(window_options& options, pergrad::dilation<Height, Width> option) noexcept {
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::dilation<Sizes...> option) noexcept {
   options.dilation = option.value;
+  options.count_axes(sizeof...(Sizes));
+}
+template <std::size_t... Sizes>
+constexpr void apply(window_options& options, pergrad::output_padding<Sizes...> option) noexcept {
+  options.output_padding = option.value;
+  options.output_padding_given = true;
+  options.count_axes(sizeof...(Sizes));
 }
 template <std::size_t Count>
 constexpr void apply(window_options& options, pergrad::groups<Count> option) noexcept {
@@ -139,6 +234,18 @@ template <class... Options>
   return kernel == 0 || stride == 0 || padded < reach ? 0 : (padded - reach) / stride + 1;
 }
 
+/// The inner axes of a sample of shape {channels, ...}: a sequence's positions are its height.
+[[nodiscard]] constexpr extent image_size(shape of) noexcept {
+  return of.rank() == 2 ? extent{of.e1, 1} : of.rank() == 3 ? extent{of.e1, of.e2} : extent{of[1], of[2], of[3]};
+}
+/// {channels, positions}, {channels, height, width} or {channels, depth, height, width}.
+[[nodiscard]] constexpr shape image_shape(std::size_t channels, extent size, std::size_t axes) noexcept {
+  return axes == 1   ? shape{channels, size.height}
+         : axes == 2 ? shape{channels, size.height, size.width}
+                     : shape{channels, size.depth, size.height, size.width};
+}
+[[nodiscard]] constexpr bool has_zero(extent of) noexcept { return of.size() == 0; }
+
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
 
@@ -163,7 +270,7 @@ struct entries {};
 /// Names of the functions that messages speak of.
 namespace function {
 // clang-format off
-struct clip; struct clip_per_layer; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
+struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
 struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
 struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
 struct gaussian_noise; struct step;
@@ -201,6 +308,21 @@ template <class Where, class Layer, class Given> struct mixes_samples {
 template <class Where, class Layer, class Given> struct needs_an_image {
   static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
 };
+template <class Where, class Layer, class Given> struct needs_channels_and_positions {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_a_volume {
+  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct needs_two_axes {
+  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct reshape_changes_size {
+  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/networks.md");
+};
+template <class Where, class Layer, class Given> struct output_padding_too_large {
+  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/networks.md");
+};
 template <class Where, class Layer, class Given> struct needs_features {
   static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
 };
@@ -230,6 +352,30 @@ template <class Where, class Branch, class Shortcut> struct residual_branches_di
 };
 template <class Where, class Layer, class Given> struct element_function_changes_shape {
   static_assert(never<Where>, "a layer with value() and derivative() works element by element, so it keeps its input's shape; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct ids_into_a_float_layer {
+  static_assert(never<Where>, "this layer computes with numbers, its input is integer ids: put pergrad::embedding<features> before it; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct needs_ids {
+  static_assert(never<Where>, "an embedding looks up integer ids: begin the network with pergrad::token_ids(positions, vocabulary); see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct needs_a_sequence {
+  static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct tied_blocks_differ {
+  static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct lengths_are_lost {
+  static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
+};
+template <class Where, class Layer, class Given> struct not_on_tiles {
+  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape and parameter_count; see docs/custom_layers.md");
+};
+template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
+  static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");
+};
+template <class Where, class Layer, class First, class Second> struct branches_do_not_fit {
+  static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md");
 };
 template <class Network> struct empty_network {
   static_assert(never<Network>, "a network needs an input shape and at least one layer: pergrad::network<pergrad::shape{1, 28, 28}, pergrad::flatten, pergrad::linear<10>>; see docs/networks.md");
@@ -310,6 +456,7 @@ template <class Method, class Entries> struct method_not_offered {
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace pergrad::inline v0_1 {
 
@@ -317,15 +464,19 @@ namespace pergrad::inline v0_1 {
 template <class Loss, class Scalar>
 using target_of = typename Loss::template target<Scalar>;
 
-/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, and one target a record (or
-/// several).
-template <class Scalar, class Target>
+/// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
+/// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
+/// double, or std::int32_t for ids.
+template <class Value, class Target>
 class dataset {
  public:
-  /// Throws std::invalid_argument unless both spans hold the same, whole number of records.
-  dataset(std::span<const Scalar> inputs, std::span<const Target> targets, shape input,
-          std::size_t targets_per_record = 1)
-      : inputs_{inputs}, targets_{targets}, input_{input}, targets_per_record_{targets_per_record} {
+  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
+  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
+  /// looked at here, so that no later error depends on which ones are drawn.
+  // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
+  dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
+          std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
+      : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
@@ -334,65 +485,127 @@ class dataset {
                                   std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
                                   " a record");
     }
+    if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
+      throw std::invalid_argument("pergrad: dataset: " + std::to_string(lengths.size()) + " lengths for " +
+                                  std::to_string(size()) + " records of " +
+                                  (input.varying_axis() != 0 ? "varying length" : "fixed length"));
+    }
+    for (std::size_t record = 0; record < size(); ++record) require_valid(record);
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
   [[nodiscard]] std::size_t size() const noexcept { return inputs_.size() / input_.size(); }
   [[nodiscard]] shape input_shape() const noexcept { return input_; }
-  [[nodiscard]] const Scalar* input(std::size_t record) const noexcept {
+  [[nodiscard]] const Value* input(std::size_t record) const noexcept {
     return inputs_.data() + record * input_.size();
   }
   [[nodiscard]] std::span<const Target> targets(std::size_t record) const noexcept {
     return targets_.subspan(record * targets_per_record_, targets_per_record_);
   }
   [[nodiscard]] std::span<const Target> targets() const noexcept { return targets_; }
+  /// Positions of a record that are there.
+  [[nodiscard]] std::uint32_t length(std::size_t record) const noexcept {
+    return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
+  }
+
+  /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
+  void require_valid(std::size_t record) const {
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
+      throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
+                                  std::to_string(lengths_[record]) + ", allowed are 1 to " +
+                                  std::to_string(input_.e0));
+    }
+    if constexpr (std::is_integral_v<Value>) {
+      const Value* ids = input(record);
+      bool outside = false;  // one pass without branches, as this is done for every sample of every batch
+      for (std::size_t i = 0; i < input_.size(); ++i) {
+        outside |= ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids;
+      }
+      for (std::size_t i = 0; outside && i < input_.size(); ++i) {
+        if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids) {
+          throw std::out_of_range("pergrad: dataset: record " + std::to_string(record) + ", position " +
+                                  std::to_string(i) + ": id " + std::to_string(ids[i]) + " of a vocabulary of " +
+                                  std::to_string(input_.ids));
+        }
+      }
+    }
+  }
 
  private:
-  std::span<const Scalar> inputs_;
+  std::span<const Value> inputs_;
   std::span<const Target> targets_;
+  std::span<const std::uint32_t> lengths_;
   shape input_;
   std::size_t targets_per_record_;
 };
+
+namespace detail {
+
+/// Throws std::invalid_argument unless the records are of the kind that the network takes.
+template <class Network, class Value, class Target>
+void require_fit(const dataset<Value, Target>& records, const char* where) {
+  constexpr shape wanted = Network::input_shape;
+  const shape given = records.input_shape();
+  if (given.size() != wanted.size()) {
+    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " + std::to_string(given.size()) +
+                                " input values, the network takes " + std::to_string(wanted.size()));
+  }
+  if (given.ids > wanted.ids) {
+    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have a vocabulary of " +
+                                std::to_string(given.ids) + " ids, the network one of " + std::to_string(wanted.ids));
+  }
+  if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
+    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
+                                (given.varying_axis() != 0 ? "varying lengths" : "one length") + ", the network takes " +
+                                (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
+  }
+}
+
+}  // namespace detail
 
 /// The samples of one evaluation.
 template <class Network, class Loss>
 class batch {
  public:
   using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
 
   /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
   /// if a target is not valid for the loss.
-  batch(std::span<const scalar> inputs, std::span<const target> targets)
-      : records_{inputs, targets, Network::input_shape, per_sample}, count_{records_.size()} {
+  batch(std::span<const input_value> inputs, std::span<const target> targets)
+      : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
+  /// The same for samples with lengths of their own.
+  batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
+      : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check(i);
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
   /// Throws std::invalid_argument or std::out_of_range as above.
-  batch(const dataset<scalar, target>& records, std::span<const std::uint32_t> ids)
+  batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
-    if (records.input_shape().size() != Network::input_shape.size()) {
-      throw std::invalid_argument("pergrad: batch: records have " + std::to_string(records.input_shape().size()) +
-                                  " input values, the network takes " + std::to_string(Network::input_shape.size()));
-    }
+    detail::require_fit<Network>(records, "batch");
     for (std::size_t i = 0; i < count_; ++i) {
       if (ids[i] >= records.size()) {
         throw std::out_of_range("pergrad: batch: record " + std::to_string(ids[i]) + " of a data set with " +
                                 std::to_string(records.size()));
       }
+      records.require_valid(ids[i]);
       check(i);
     }
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] const scalar* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
+  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
+  /// Number of a sample in its data set, or in the spans that the batch was made of.
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
   [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
     return records_.targets(record(sample));
   }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
-  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
   void check(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
@@ -402,7 +615,7 @@ class batch {
     }
   }
 
-  dataset<scalar, target> records_;
+  dataset<input_value, target> records_;
   std::span<const std::uint32_t> ids_;
   bool gathered_ = false;
   std::size_t count_;
@@ -414,16 +627,18 @@ class batch {
 //        x (input)  ->  [ layer: parameters w ]  ->  y (output)          forward
 //        dx         <-  [                     ]  <-  backprop = dL/dy    backward
 //
-// A layer is a stateless struct. It speaks of one sample, of its values in PyTorch's order, and never sees a batch.
-// It comes in one of five kinds, told apart by its members:
+// A layer is a stateless struct. It speaks of one sample, of its values in PyTorch's order, and never mixes samples.
+// It comes in one of six kinds, told apart by its members:
 //   affine       affine(in)                    y_t = W view_t(x) + b: everything follows from the geometry
 //   elementwise  value(x), derivative(x, y)    one scalar function: everything follows from it
-//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, and how it shares its
-//   gradient reshape      is_reshape                    the same values under another shape general
-//   forward/backward/factors      anything else; the kind that users write
+//   pooling      rows(in, i), combine, share   one window rule: which inputs an output sees, how it shares its gradient
+//   reshape      is_reshape                    the same values under another shape
+//   general      forward/backward/factors      anything else, one sample at a time; the kind that users write
+//   tiled        on_tiles, forward(tile)       anything else, on the samples of a tile together: recurrent layers and
+//                                              attention share their matrix products, and see lengths, ids, a second
+//                                              input and randomness (host/tile_view.hpp lists what a tile offers)
 
 #include <concepts>
-#include <type_traits>
 #include <utility>
 
 // pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
@@ -431,6 +646,7 @@ class batch {
 // Every parameter block's gradient for sample b is one of
 //     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
 //     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
+//     row sum              G_b[id] = sum over t with id_{b,t} = id of  delta_{b,t}   (a table of which few rows are used)
 // so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are
 // derived. An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output
 // gradient its delta.
@@ -442,6 +658,7 @@ namespace pergrad::inline v0_1 {
 /// Where a factor's values lie, for one sample.
 enum class source {
   activation,  ///< the layer's input x
+  second_activation,  ///< the second input of a layer that has two
   output,      ///< the layer's output y
   backprop,    ///< the gradient of the loss with respect to the layer's output
   saved,       ///< values that the layer's own forward or backward wrote to its saved area
@@ -463,7 +680,9 @@ struct factor {
   std::size_t rows = 0;       ///< width of delta; for an elementwise sum the block's size
   std::size_t columns = 1;    ///< width of x; 1 for an elementwise sum
   operand delta;
-  operand other;  ///< x of an outer product, u of an elementwise product
+  operand other;  ///< x of an outer product, u of an elementwise product, the ids of a row sum
+  bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
+  std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
 
   /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
@@ -472,13 +691,32 @@ struct factor {
 /// `G = sum_t delta_t (x) x_t`, a block of `rows * columns` parameters.
 [[nodiscard]] constexpr factor outer_sum(std::size_t positions, std::size_t rows, operand delta, std::size_t columns,
                                          operand x) noexcept {
-  return {true, positions, rows, columns, delta, x};
+  return {.outer = true, .positions = positions, .rows = rows, .columns = columns, .delta = delta, .other = x};
 }
 /// `g = sum_t delta_t (.) u_t`, a block of `count` parameters. With `u` left out, u = 1: a bias.
 [[nodiscard]] constexpr factor elementwise_sum(std::size_t positions, std::size_t count, operand delta,
                                                operand u = {}) noexcept {
-  return {false, positions, count, 1, delta, u};
+  return {.positions = positions, .rows = count, .delta = delta, .other = u};
 }
+/// `G[id] = sum of delta_t over the positions t that hold id`, a block of `vocabulary * width` parameters. The ids are
+/// the layer's input. With a position stride of 0 all positions share one delta.
+[[nodiscard]] constexpr factor row_sum(std::size_t positions, std::size_t vocabulary, std::size_t width, operand delta,
+                                       std::size_t skipped_id = ~std::size_t{0}) noexcept {
+  return {.positions = positions,
+          .rows = vocabulary,
+          .columns = width,
+          .delta = delta,
+          .other = {.from = source::activation},
+          .sparse = true,
+          .skipped_id = skipped_id};
+}
+
+/// A weight matrix `[rows][columns]` that begins at `offset` of a layer's parameters.
+struct matrix {
+  std::size_t offset = 0;
+  std::size_t rows = 0;
+  std::size_t columns = 0;
+};
 
 /// What a layer's `factors(shape)` returns: its blocks in the order of its parameters.
 template <std::size_t Count>
@@ -489,11 +727,15 @@ template <class... Factors>
   return {factors...};
 }
 
-/// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, height, width) input.
+/// The geometry of an affine layer  y_t = W view_t(x) + b  on a (channels, depth, height, width) input.
 ///
-/// View t = (i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W as
-/// `[out, in / groups, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear layer is the view
-/// that sees everything at one position.
+/// View t = (d, i, j) sees, per group, `kernel` taps `dilation` apart from row `i * stride - padding` on. Parameters: W
+/// as `[out, in / groups, kernel.depth, kernel.height, kernel.width]`, then b as `[out]`: PyTorch's order. A linear
+/// layer is the view that sees everything at one position; images and sequences have a depth of 1.
+///
+/// With `adjoint` the layer is the map's adjoint, a transposed convolution: `in_...` describes its output y and
+/// `out_...` its input x, y = sum_t view_t^T(W^T x_t) + b with b as `[in]`. Its gradient is the outer-product sum of
+/// the same map, with x in the place of delta and the output gradient in the place of x.
 struct affine_map {
   std::size_t in_channels = 0;
   extent in_size;
@@ -505,19 +747,19 @@ struct affine_map {
   extent dilation{1};
   std::size_t groups = 1;
   bool bias = true;
+  bool adjoint = false;
 
   /// Positions T of the view.
-  [[nodiscard]] constexpr std::size_t positions() const noexcept { return out_size.height * out_size.width; }
+  [[nodiscard]] constexpr std::size_t positions() const noexcept { return out_size.size(); }
   /// Width of the view per group: d.
-  [[nodiscard]] constexpr std::size_t view_width() const noexcept {
-    return in_channels / groups * kernel.height * kernel.width;
-  }
+  [[nodiscard]] constexpr std::size_t view_width() const noexcept { return in_channels / groups * kernel.size(); }
   /// Outputs per group: p.
   [[nodiscard]] constexpr std::size_t group_outputs() const noexcept { return out_channels / groups; }
   [[nodiscard]] constexpr std::size_t weight_count() const noexcept { return out_channels * view_width(); }
-  [[nodiscard]] constexpr std::size_t parameter_count() const noexcept {
-    return weight_count() + (bias ? out_channels : 0);
+  [[nodiscard]] constexpr std::size_t bias_count() const noexcept {
+    return bias ? (adjoint ? in_channels : out_channels) : 0;
   }
+  [[nodiscard]] constexpr std::size_t parameter_count() const noexcept { return weight_count() + bias_count(); }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -533,7 +775,11 @@ struct window_range {
 namespace detail {
 
 template <class Layer>
-concept has_output_shape = requires(shape in) {
+concept has_two_inputs = requires(shape in) {
+  { Layer::output_shape(in, in) } -> std::convertible_to<shape>;
+};
+template <class Layer>
+concept has_output_shape = has_two_inputs<Layer> || requires(shape in) {
   { Layer::output_shape(in) } -> std::convertible_to<shape>;
 };
 template <class Layer>
@@ -567,10 +813,47 @@ concept has_accepts = requires(shape in) {
 template <class Layer>
 concept has_factors = requires(shape in) {
   Layer::factors(in).size();
+} || requires(shape in) {
+  Layer::factors(in, in).size();
 };
 template <class Layer>
 concept has_saved_count = requires(shape in) {
   { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
+};
+/// Stands for any tile where only the signature of a layer's function is asked for.
+struct any_tile;
+template <class Layer>
+concept is_tiled = requires(const any_tile& tile) {
+  requires Layer::on_tiles;
+  Layer::forward(tile);
+  Layer::backward(tile);
+};
+/// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
+template <class Layer>
+concept reads_images = requires {
+  requires Layer::stored_order;
+};
+/// A layer whose input may be integer ids.
+template <class Layer>
+concept takes_ids = requires {
+  requires Layer::takes_ids;
+};
+template <class Layer>
+concept has_scratch_count = requires(shape in) {
+  { Layer::scratch_count(in) } -> std::convertible_to<std::size_t>;
+};
+/// Weight matrices `[rows][columns]` among a layer's parameters, of which a tile also offers the transposes.
+template <class Layer>
+concept has_matrices = requires(shape in) {
+  Layer::matrices(in).size();
+} || requires(shape in) {
+  Layer::matrices(in, in).size();
+};
+/// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
+/// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
+template <class Layer>
+concept has_output_length = requires(shape in, std::size_t length) {
+  { Layer::output_length(in, length) } -> std::convertible_to<std::size_t>;
 };
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
@@ -605,9 +888,11 @@ concept has_general_backward = has_plain_backward<Layer> || has_saving_backward<
 
 /// Parameters of any kind of layer; parameter-free kinds need not say so.
 template <class Layer>
-[[nodiscard]] constexpr std::size_t parameter_count_of(shape in) {
+[[nodiscard]] constexpr std::size_t parameter_count_of(shape in, [[maybe_unused]] shape second = {}) {
   if constexpr (has_affine<Layer>) {
     return Layer::affine(in).parameter_count();
+  } else if constexpr (requires { Layer::parameter_count(in, second); }) {
+    return Layer::parameter_count(in, second);
   } else if constexpr (has_parameter_count<Layer>) {
     return Layer::parameter_count(in);
   } else {
@@ -615,15 +900,63 @@ template <class Layer>
   }
 }
 
+/// Saved and scratch values may depend on the second input of a layer that has one.
 template <class Layer>
-[[nodiscard]] constexpr shape output_shape_of(shape in) {
-  if constexpr (has_value<Layer> && !has_output_shape<Layer>) {
+[[nodiscard]] constexpr std::size_t saved_count_of(shape in, shape second) {
+  if constexpr (requires { Layer::saved_count(in, second); }) {
+    return Layer::saved_count(in, second);
+  } else if constexpr (has_saved_count<Layer>) {
+    return Layer::saved_count(in);
+  } else {
+    return 0;
+  }
+}
+template <class Layer>
+[[nodiscard]] constexpr std::size_t scratch_count_of(shape in, shape second) {
+  if constexpr (requires { Layer::scratch_count(in, second); }) {
+    return Layer::scratch_count(in, second);
+  } else if constexpr (has_scratch_count<Layer>) {
+    return Layer::scratch_count(in);
+  } else {
+    return 0;
+  }
+}
+/// A layer's matrices; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto matrices_of(shape in, shape second) {
+  if constexpr (requires { Layer::matrices(in, second); }) {
+    return Layer::matrices(in, second);
+  } else {
+    return Layer::matrices(in);
+  }
+}
+/// A layer's factors; those of a layer with two inputs may depend on both.
+template <class Layer>
+[[nodiscard]] constexpr auto factors_of(shape in, shape second) {
+  if constexpr (requires { Layer::factors(in, second); }) {
+    return Layer::factors(in, second);
+  } else {
+    return Layer::factors(in);
+  }
+}
+
+/// The output's shape, with the mark of varying lengths where the layer keeps or says what becomes of them.
+template <class Layer>
+[[nodiscard]] constexpr shape output_shape_of(shape in, shape second = {}) {
+  shape out;
+  if constexpr (has_two_inputs<Layer>) {
+    out = Layer::output_shape(in, second);
+  } else if constexpr (has_value<Layer> && !has_output_shape<Layer>) {
     return in;
   } else if constexpr (has_output_shape<Layer>) {
-    return Layer::output_shape(in);
-  } else {
-    return {};
+    out = Layer::output_shape(in);
   }
+  if constexpr (has_output_length<Layer>) {
+    if (out.varying_axis() == 0) out.set_varying_axis(in.varying_axis());
+  } else {
+    out.set_varying_axis(in.varying_axis() == 1 && out.rank() == 2 && out.e0 == in.e0 ? 1 : 0);
+  }
+  return out;
 }
 
 }  // namespace detail
@@ -636,7 +969,7 @@ template <class Layer>
 /// ensures   the library derives gradients, norms, clipping and memory from `factors(in)`
 template <class Layer>
 concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail::is_reshape<Layer> ||
-    detail::has_windows<Layer> || detail::is_branch_sum<Layer> ||
+    detail::has_windows<Layer> || detail::is_branch_sum<Layer> || detail::is_tiled<Layer> ||
     (detail::has_output_shape<Layer>&& detail::has_general_forward<Layer>&& detail::has_general_backward<Layer>);
 
 /// A loss: exactly one number a sample.
@@ -654,6 +987,24 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/data/cifar.hpp - reads CIFAR-10, the binary version, and refuses files that are not exactly that
+//
+// Format (A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, and the data set's page,
+// https://www.cs.toronto.edu/~kriz/cifar.html): a file is a row of records without any header. A record is
+//
+//   offset 0       1 byte      label, 0 ... 9
+//   offset 1       1024 bytes  red, row by row, 32 x 32
+//   offset 1025    1024 bytes  green
+//   offset 2049    1024 bytes  blue
+//
+// which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
+// test_batch.bin the test images, 10,000 records each.
+
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
 // pergrad/data/idx.hpp - reads IDX files, the format of MNIST and Fashion-MNIST, and believes nothing in them unchecked
 //
 // Format (Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits"; all integers big-endian):
@@ -671,9 +1022,6 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <string_view>
-#include <system_error>
-#include <vector>
 
 namespace pergrad::inline v0_1 {
 
@@ -805,6 +1153,211 @@ namespace detail::idx {
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/data/part.hpp - which half of a published data set is meant
+
+namespace pergrad::inline v0_1 {
+
+/// The halves that published data sets come in. Only `train` is what differential privacy protects in a training run.
+enum class data_part { train, test };
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Images of CIFAR-10 with their labels, ready for `dataset{set.images, set.labels, shape{3, 32, 32}}`.
+/// Invariant: `images.size()` is 3 * 32 * 32 * `labels.size()`.
+struct cifar10_images {
+  static constexpr std::size_t channels = 3;
+  static constexpr std::size_t side = 32;
+  static constexpr std::size_t classes = 10;
+  static constexpr std::size_t image_size = channels * side * side;
+
+  std::vector<float> images;         ///< byte / 255, in [0, 1], [images][channels][rows][columns]
+  std::vector<std::int32_t> labels;  ///< 0 ... 9: airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+namespace detail::cifar {
+
+inline constexpr std::size_t record_size = 1 + cifar10_images::image_size;
+inline constexpr std::size_t records_per_file = 10'000;
+
+inline void append(std::span<const std::uint8_t> bytes, std::string_view name, cifar10_images& to) {
+  if (bytes.empty()) {
+    idx::throw_error(name, 0, "the file is empty, expected records of " + std::to_string(record_size) + " bytes");
+  }
+  if (const std::size_t rest = bytes.size() % record_size; rest != 0) {
+    idx::throw_error(name, bytes.size(),
+                     "the file ends after " + std::to_string(rest) + " bytes of record " +
+                         std::to_string(bytes.size() / record_size) + ", expected whole records of " +
+                         std::to_string(record_size) + " bytes");
+  }
+  const std::size_t count = bytes.size() / record_size;
+  to.images.reserve(to.images.size() + count * cifar10_images::image_size);
+  to.labels.reserve(to.labels.size() + count);
+  for (std::size_t record = 0; record < count; ++record) {
+    const auto these = bytes.subspan(record * record_size, record_size);
+    if (these[0] >= cifar10_images::classes) {
+      idx::throw_error(
+          name, record * record_size,
+          "found label " + std::to_string(these[0]) + " in record " + std::to_string(record) + ", expected 0 to 9");
+    }
+    to.labels.push_back(these[0]);
+    for (const std::uint8_t value : these.subspan(1)) {
+      to.images.push_back(static_cast<float>(value) / 255.0F);
+    }
+  }
+}
+
+// <filesystem> would cost every program that includes the library a fifth of its compile time.
+[[nodiscard]] inline bool exists(const std::string& path) { return std::ifstream{path}.good(); }
+
+[[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
+  const bool other_version = exists(directory + "/data_batch_1");
+  throw std::runtime_error(
+      "pergrad: cannot find " + directory + "/" + file +
+      (other_version ? "; this folder holds the Python version of CIFAR-10, the binary version is needed" : "") +
+      "; get the binary version of CIFAR-10 (cifar-10-binary.tar.gz) from https://www.cs.toronto.edu/~kriz/cifar.html "
+      "and unpack it in " +
+      directory);
+}
+
+}  // namespace detail::cifar
+
+/// Parses the bytes of one file of any number of records, at least one. `name` is used in error messages only.
+/// Throws std::runtime_error naming the file, the byte offset, what was found there and what was expected: for an empty
+/// file, an incomplete last record and a label above 9.
+[[nodiscard]] inline cifar10_images parse_cifar10(std::span<const std::uint8_t> bytes, std::string_view name) {
+  cifar10_images set;
+  detail::cifar::append(bytes, name, set);
+  return set;
+}
+
+/// Reads files of any number of records, one after the other. Throws std::runtime_error as parse_cifar10, or if a file
+/// cannot be opened or read.
+[[nodiscard]] inline cifar10_images read_cifar10(std::span<const std::string> paths) {
+  cifar10_images set;
+  for (const std::string& path : paths) {
+    detail::cifar::append(detail::idx::read_bytes(path), path, set);
+  }
+  return set;
+}
+
+/// Reads the published training images (50,000, in the order of the five files) or test images (10,000) from
+/// `directory` or from the folder cifar-10-batches-bin in it, which is what the archive unpacks to.
+/// Throws std::runtime_error as above, for a file that has not exactly 10,000 records, and for a file that is missing:
+/// the message says where the data set comes from and where to put it.
+[[nodiscard]] inline cifar10_images read_cifar10(const std::string& directory, data_part part) {
+  const std::vector<std::string> files =
+      part == data_part::train ? std::vector<std::string>{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                                          "data_batch_4.bin", "data_batch_5.bin"}
+                               : std::vector<std::string>{"test_batch.bin"};
+  std::string folder = directory;
+  if (const std::string unpacked = directory + "/cifar-10-batches-bin";
+      !detail::cifar::exists(directory + "/" + files.front()) && detail::cifar::exists(unpacked)) {
+    folder = unpacked;
+  }
+  cifar10_images set;
+  set.labels.reserve(files.size() * detail::cifar::records_per_file);
+  set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
+  for (const std::string& file : files) {
+    const std::string path = folder + "/" + file;
+    if (!detail::cifar::exists(path)) {
+      detail::cifar::throw_missing(folder, file);
+    }
+    const auto bytes = detail::idx::read_bytes(path);
+    constexpr std::size_t expected = detail::cifar::records_per_file * detail::cifar::record_size;
+    if (bytes.size() != expected) {
+      detail::idx::throw_error(path, bytes.size(),
+                               "found " + std::to_string(bytes.size()) + " bytes, expected " +
+                                   std::to_string(expected) + " (10000 records of 3073)");
+    }
+    detail::cifar::append(bytes, path, set);
+  }
+  return set;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
+
+#include <algorithm>
+
+namespace pergrad::inline v0_1 {
+
+/// Sequences of ids, one after the other. Sequence i is the ids before `ends[i]` that do not belong to an earlier one.
+/// Invariant: `ends` never decreases and its last value, if there is one, is `ids.size()`.
+struct id_sequences {
+  std::vector<std::int32_t> ids;
+  std::vector<std::size_t> ends;
+
+  [[nodiscard]] std::size_t size() const noexcept { return ends.size(); }
+  /// Precondition: `index` < size().
+  [[nodiscard]] std::span<const std::int32_t> operator[](std::size_t index) const noexcept {
+    const std::size_t begin = index == 0 ? 0 : ends[index - 1];
+    return std::span<const std::int32_t>{ids}.subspan(begin, ends[index] - begin);
+  }
+};
+
+/// Sequences with one label each. Invariant: `sequences.size()` is `labels.size()`.
+struct labelled_sequences {
+  id_sequences sequences;
+  std::vector<std::int32_t> labels;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// Sequences padded or cut to one length, as a network over `token_ids` takes them.
+/// Invariant: `ids.size()` is `positions * labels.size()`, and `lengths.size()` is `labels.size()`.
+struct labelled_ids {
+  std::vector<std::int32_t> ids;       ///< [sequences][positions]
+  std::vector<std::uint32_t> lengths;  ///< ids of a sequence that are not padding, at most `positions`; may be 0
+  std::vector<std::int32_t> labels;
+  std::size_t positions = 0;
+
+  [[nodiscard]] std::size_t size() const noexcept { return labels.size(); }
+};
+
+/// An end of a sequence.
+enum class sequence_end { front, back };
+
+/// Cuts every sequence to `positions` ids, dropping from the end `cut`, and fills shorter ones with `padding` at the
+/// end `fill`. The defaults are those of Keras' pad_sequences. A network over sequences of variable length takes the
+/// padding at the back: `pad_sequences(set, positions, sequence_end::back)`, and `lengths` with it; a data set refuses
+/// the length 0 of an empty sequence.
+/// Throws std::invalid_argument if `positions` is zero or does not fit 32 bits or if labels and sequences differ in
+/// number.
+[[nodiscard]] inline labelled_ids pad_sequences(const labelled_sequences& set, std::size_t positions,
+                                                sequence_end fill = sequence_end::front,
+                                                sequence_end cut = sequence_end::front, std::int32_t padding = 0) {
+  if (positions == 0 || positions > std::numeric_limits<std::uint32_t>::max()) {
+    throw std::invalid_argument("pergrad: pad_sequences: cannot pad to " + std::to_string(positions) + " positions");
+  }
+  if (set.sequences.size() != set.labels.size()) {
+    throw std::invalid_argument("pergrad: pad_sequences: got " + std::to_string(set.sequences.size()) +
+                                " sequences and " + std::to_string(set.labels.size()) + " labels");
+  }
+  if (set.size() > std::numeric_limits<std::size_t>::max() / sizeof(std::int32_t) / positions) {
+    throw std::invalid_argument("pergrad: pad_sequences: " + std::to_string(set.size()) + " sequences of " +
+                                std::to_string(positions) + " positions do not fit the address space");
+  }
+  labelled_ids padded{.ids = std::vector<std::int32_t>(set.size() * positions, padding),
+                      .lengths = {},
+                      .labels = set.labels,
+                      .positions = positions};
+  padded.lengths.reserve(set.size());
+  for (std::size_t index = 0; index < set.size(); ++index) {
+    const auto whole = set.sequences[index];
+    const std::size_t length = std::min(whole.size(), positions);
+    const auto kept = cut == sequence_end::front ? whole.last(length) : whole.first(length);
+    const std::size_t before = fill == sequence_end::front ? positions - length : 0;
+    std::copy(kept.begin(), kept.end(), padded.ids.begin() + static_cast<std::ptrdiff_t>(index * positions + before));
+    padded.lengths.push_back(static_cast<std::uint32_t>(length));
+  }
+  return padded;
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 
 // pergrad/gradients/plan.hpp - the constexpr cost model that chooses, block by block, how norms and clipped sums are
@@ -923,8 +1476,6 @@ struct host_costs {
 // workspace, which node reads and writes what, and one leaf per parameter block. Kernels take these numbers at run
 // time, so a hundred layers cost a hundred table rows and not a hundred instantiations.
 
-#include <algorithm>
-
 // pergrad/detail/gate.hpp - infers a network's shapes, and lets only a sound network through
 //
 // Every node is examined at compile time; the first mistake found is explained (errors.hpp) and stands in for the
@@ -937,11 +1488,11 @@ struct host_costs {
 // repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
 // quadratic to compile.
 
-// pergrad/layers/sequential.hpp - lists of layers as one entry of a network: sequential, repeat, residual, projection
+// pergrad/layers/sequential.hpp - entries of a network that are made of layers: lists, branches, shared and frozen blocks
 //
 // None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
-// nodes back its input lies (detail/graph.hpp). A residual ends in a node that adds two branches; the shared input's
-// gradient is the sum of the branches' gradients.
+// nodes back its input lies (detail/graph.hpp). Where branches meet, the shared input's gradient is the sum of the
+// branches' gradients.
 
 namespace pergrad::inline v0_1 {
 
@@ -962,16 +1513,53 @@ struct projection {};
 template <class... Layers>
 struct residual {};
 
+/// `Layer` on what two branches make of the same input: y = Layer(First(x), Second(x)). The layer takes two inputs
+/// (concepts.hpp). Parameters: First's, Second's, the layer's.
+template <class Layer, class First, class Second>
+struct merge {};
+
+/// The layers with parameters that they share with every other `tied` of the same key in the network. A sample's
+/// gradient with respect to them is the sum over all uses, formed before its norm. The layers must be the same.
+template <std::size_t Key, class... Layers>
+struct tied {};
+
+/// The layers with parameters that are not trained: they have no gradient, and none is computed. They are not part of
+/// `parameters()` nor of `parameter_count`, but of `frozen_parameters()`.
+template <class... Layers>
+struct frozen {};
+
+/// The layers as members of a clipping group, for `clip_per_group`. Layers outside are in group 0.
+template <std::size_t Group, class... Layers>
+struct parameter_group {};
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::detail {
 
-/// A layer whose input lies `Back` nodes before it; a branch sum has a second input `Back2` nodes before it.
-template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0>
+/// Which block of shared parameters a node uses: the same for every use.
+template <std::size_t Key, std::size_t Index>
+struct tie {};
+struct untied {};
+template <class Tie>
+inline constexpr char tie_mark{};
+/// Comparable in constant expressions; null for parameters that are not shared.
+template <class Tie>
+inline constexpr const char* tie_of = &tie_mark<Tie>;
+template <>
+inline constexpr const char* tie_of<untied> = nullptr;
+
+/// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
+/// parameters stand behind those of the node that comes `Later` nodes after it.
+template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
+          class Tie = untied, std::size_t Later = 0>
 struct node {
   using layer_type = Layer;
+  using tie_type = Tie;
   static constexpr std::size_t back = Back;
   static constexpr std::size_t back2 = Back2;
+  static constexpr bool is_frozen = Frozen;
+  static constexpr std::size_t group = Group;
+  static constexpr std::size_t later = Later;
 };
 
 template <class... Nodes>
@@ -982,7 +1570,7 @@ struct node_list {
 /// The node that ends a residual: y = a + b.
 struct branch_sum {
   static constexpr bool is_branch_sum = true;
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
 };
 
 template <class... Lists>
@@ -1014,14 +1602,25 @@ struct shift;
 template <class... Nodes, std::size_t Distance, std::size_t... Index>
 struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
-                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0)>...>;
+                              Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later>...>;
 };
 
-/// Entries of a network's list that come to nothing.
+/// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
+template <class Layer, class First, class Second>
+struct merge_lists {
+  using type = typename join<First, typename shift<Second, First::size>::type,
+                             node_list<node<Layer, Second::size + 1, (Second::size > 0 ? 1 : First::size + 1)>>>::type;
+};
+
+/// A layer may be a composition of others: then it says `using unfolds_to = sequential<...>;`.
 template <class Layer>
 struct unfold {
   using type = node_list<node<Layer>>;
 };
+template <class Layer>
+requires requires { typename Layer::unfolds_to; }
+struct unfold<Layer> : unfold<typename Layer::unfolds_to> {};
 template <class... Layers>
 struct unfold<sequential<Layers...>> {
   using type = typename join<typename unfold<Layers>::type...>::type;
@@ -1046,16 +1645,6 @@ struct unfold<repeat<Count, Layers...>> {
   using type = typename repeat_list<typename unfold<sequential<Layers...>>::type, Count>::type;
 };
 
-template <class Body, class Shortcut>
-struct residual_list {
-  using type = typename join<Body, typename shift<Shortcut, Body::size>::type,
-                             node_list<node<branch_sum, Shortcut::size + 1, 1>>>::type;
-};
-template <class Body>
-struct residual_list<Body, node_list<>> {
-  using type = typename join<Body, node_list<node<branch_sum, 1, Body::size + 1>>>::type;
-};
-
 /// Splits the projection, if any, from a residual's body.
 template <class Body, class... Layers>
 struct split_residual;
@@ -1075,9 +1664,55 @@ struct split_residual<sequential<Body...>, Next, Rest...> : split_residual<seque
 template <class... Layers>
 struct unfold<residual<Layers...>> {
   using split = split_residual<sequential<>, Layers...>;
-  using type = typename residual_list<typename unfold<typename split::body>::type,
-                                      typename unfold<typename split::shortcut>::type>::type;
+  using type = typename merge_lists<branch_sum, typename unfold<typename split::body>::type,
+                                    typename unfold<typename split::shortcut>::type>::type;
 };
+template <class Layer, class First, class Second>
+struct unfold<merge<Layer, First, Second>> : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
+
+template <class List>
+struct freeze;
+template <class... Nodes>
+struct freeze<node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+template <class... Layers>
+struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Group, class List>
+struct put_into_group;
+template <std::size_t Group, class... Nodes>
+struct put_into_group<Group, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
+                              typename Nodes::tie_type, Nodes::later>...>;
+};
+template <std::size_t Group, class... Layers>
+struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {};
+
+template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
+struct tie_together;
+template <std::size_t Key, class... Nodes, std::size_t... Index>
+struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              tie<Key, Index>, Nodes::later>...>;
+};
+template <std::size_t Key, class... Layers>
+struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
+
+/// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
+/// PyTorch numbers their parameters in another order than they compute in.
+template <std::size_t Nodes, class... Layers>
+struct parameters_later {};
+template <std::size_t Count, class List>
+struct postpone;
+template <std::size_t Count, class... Nodes>
+struct postpone<Count, node_list<Nodes...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Count>...>;
+};
+template <std::size_t Count, class... Layers>
+struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
 
 template <std::size_t Index, class Type>
 struct table_entry {};
@@ -1120,6 +1755,11 @@ enum class mistake {
   mixes_samples,
   needs_an_image,
   needs_features,
+  needs_channels_and_positions,
+  needs_a_volume,
+  needs_two_axes,
+  reshape_changes_size,
+  output_padding_too_large,
   kernel_too_large,
   groups_do_not_divide,
   pool_padding_too_large,
@@ -1128,7 +1768,15 @@ enum class mistake {
   rejects_input,
   no_output,
   branches_differ,
-  element_function_changes_shape
+  element_function_changes_shape,
+  ids_into_a_float_layer,
+  needs_ids,
+  needs_a_sequence,
+  tied_blocks_differ,
+  lengths_are_lost,
+  not_on_tiles,
+  heads_do_not_divide,
+  branches_do_not_fit
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -1226,6 +1874,8 @@ struct stand_in : explained {
 
   [[nodiscard]] static std::span<Scalar> values() noexcept { return {}; }
   [[nodiscard]] static std::span<Scalar> parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> frozen_parameters() noexcept { return {}; }
+  [[nodiscard]] static std::span<Scalar> all_parameters() noexcept { return {}; }
   [[nodiscard]] static std::span<Scalar> layer_parameters(std::size_t /*index*/) noexcept { return {}; }
   [[nodiscard]] static stand_in last_update() noexcept { return {}; }
 };
@@ -1237,7 +1887,9 @@ struct wrong_network : stand_in<Scalar> {
   using tape = pergrad::tape<wrong_network>;
   template <class Other>
   using rebind = wrong_network<Explanation, Other>;
+  using input_value = Scalar;
   static constexpr unknown_count parameter_count{};
+  static constexpr unknown_count frozen_parameter_count{};
   static constexpr unknown_shape input_shape{};
   static constexpr unknown_shape output_shape{};
 };
@@ -1326,21 +1978,24 @@ concept has_check = requires(shape in) {
 }
 
 template <class Layer>
-[[nodiscard]] constexpr mistake check_factors(shape in) {
-  const std::size_t saved = [&]() -> std::size_t {
-    if constexpr (has_saved_count<Layer>) {
-      return Layer::saved_count(in);
-    } else {
-      return 0;
-    }
-  }();
+[[nodiscard]] constexpr mistake check_factors(shape in, shape second) {
+  const std::size_t saved = saved_count_of<Layer>(in, second);
   const auto size_of = [&](source from) -> std::size_t {
     if (from == source::activation) return in.size();
-    return from == source::saved ? saved : Layer::output_shape(in).size();
+    if (from == source::second_activation) return second.size();
+    return from == source::saved ? saved : output_shape_of<Layer>(in, second).size();
   };
   std::size_t covered = 0;
-  for (const factor& each : Layer::factors(in)) {
+  for (const factor& each : factors_of<Layer>(in, second)) {
     covered += each.size();
+    if (each.sparse) {
+      const bool all_inside = each.delta.from != source::ones &&
+                              inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
+                              each.other.from == source::activation && in.ids == each.rows &&
+                              each.positions == in.size();
+      if (!all_inside) return mistake::factor_outside_tape;
+      continue;
+    }
     const std::size_t other_count = each.outer ? each.columns : each.rows;
     const bool other_inside = (each.other.from == source::ones && !each.outer) ||
                               inside(each.other, each.positions, other_count, size_of(each.other.from));
@@ -1348,7 +2003,45 @@ template <class Layer>
         each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
     if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
   }
-  return covered == Layer::parameter_count(in) ? mistake::none : mistake::factors_do_not_cover;
+  return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+template <class Layer>
+[[nodiscard]] constexpr mistake diagnose_tiled(shape in, shape second) {
+  if constexpr (!is_tiled<Layer> || !has_output_shape<Layer>) {
+    return mistake::not_on_tiles;
+  } else {
+    mistake found = mistake::none;
+    if constexpr (requires { Layer::check(in, second); }) {
+      found = Layer::check(in, second);
+    } else if constexpr (has_check<Layer>) {
+      found = Layer::check(in);
+    }
+    if (found != mistake::none) return found;
+    if constexpr (has_accepts<Layer>) {
+      if (!Layer::accepts(in)) return mistake::rejects_input;
+    }
+    if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+    if constexpr (has_factors<Layer>) {
+      return check_factors<Layer>(in, second);
+    } else {
+      return parameter_count_of<Layer>(in, second) == 0 ? mistake::none : mistake::no_factors;
+    }
+  }
+}
+
+/// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the axis
+/// that the layer takes for them.
+template <class Layer>
+[[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
+  constexpr bool knows = requires { requires Layer::knows_lengths; };
+  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool either = requires { requires Layer::is_transpose; };
+  if (in.varying_axis() == 0) return true;
+  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 1 && channels_first) return false;
+  return knows || out.varying_axis() != 0;
 }
 
 /// What is wrong with a layer on this input, before anything else of it is used.
@@ -1358,6 +2051,10 @@ template <class Layer>
     return mistake::mixes_samples;
   } else if constexpr (is_branch_sum<Layer>) {
     return in == second ? mistake::none : mistake::branches_differ;
+  } else if (in.ids != 0 && !takes_ids<Layer>) {
+    return mistake::ids_into_a_float_layer;
+  } else if constexpr (requires { Layer::on_tiles; }) {
+    return diagnose_tiled<Layer>(in, second);
   } else if constexpr (has_check<Layer>) {
     return Layer::check(in);
   } else if constexpr (is_reshape<Layer>) {
@@ -1380,7 +2077,7 @@ template <class Layer>
     }
     if (Layer::output_shape(in).size() == 0) return mistake::no_output;
     if constexpr (has_factors<Layer>) {
-      return check_factors<Layer>(in);
+      return check_factors<Layer>(in, {});
     } else {
       return Layer::parameter_count(in) == 0 ? mistake::none : mistake::no_factors;
     }
@@ -1399,39 +2096,89 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
 
   struct findings {
     std::array<shape, size + 1> shapes{};
-    std::array<std::size_t, size + 1> parameter_counts{};
-    std::array<std::size_t, size + 1> parameter_offsets{};
+    std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
+    std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
+    std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
+    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
     std::array<std::size_t, size + 1>
         inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};  // second slot of a branch sum, else 0
+    std::array<std::size_t, size + 1> inputs2{};  // second slot of a node with two inputs, else 0
+    std::size_t trained = 0;                      // parameters that are trained
+    std::size_t frozen = 0;
     std::size_t first_mistake = size;
     mistake what = mistake::none;
   };
   static constexpr findings find() {
     using diagnose_function = mistake (*)(shape, shape);
-    using shape_function = shape (*)(shape);
-    using count_function = std::size_t (*)(shape);
+    using shape_function = shape (*)(shape, shape);
+    using count_function = std::size_t (*)(shape, shape);
+    using lengths_function = bool (*)(shape, shape);
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
+    constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
+    constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
+    constexpr std::array<const char*, size + 1> ties{tie_of<typename Nodes::tie_type>..., nullptr};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
     findings result;
     result.shapes[0] = Input;
     for (std::size_t i = 0; i < size; ++i) {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
+      result.groups[i] = group_numbers[i];
       const shape in = result.shapes[result.inputs[i]];
-      result.what = diagnoses[i](in, result.shapes[result.inputs2[i]]);
+      const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
+      result.what = diagnoses[i](in, in2);
+      if (result.what == mistake::none) {
+        result.shapes[i + 1] = outputs[i](in, in2);
+        result.parameter_counts[i] = counts[i](in, in2);
+        if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+      }
+      result.owners[i] = i;
+      for (std::size_t k = 0; ties[i] != nullptr && k < i; ++k) {
+        if (ties[k] != ties[i]) continue;
+        result.owners[i] = k;
+        if (diagnoses[k] != diagnoses[i] || result.parameter_counts[k] != result.parameter_counts[i] ||
+            is_frozen[k] != is_frozen[i]) {
+          result.what = mistake::tied_blocks_differ;
+        }
+        break;
+      }
       if (result.what != mistake::none) {
         result.first_mistake = i;
         return result;
       }
-      result.shapes[i + 1] = outputs[i](in);
-      result.parameter_counts[i] = counts[i](in);
-      result.parameter_offsets[i + 1] = result.parameter_offsets[i] + result.parameter_counts[i];
+      if (!is_frozen[i]) result.trained_counts[i] = result.parameter_counts[i];
     }
+    result.trained = place_parameters(result, is_frozen, later, false, 0);
+    result.parameter_offsets[size] = result.trained;
+    result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
+    for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
     return result;
+  }
+  /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
+  /// the end.
+  static constexpr std::size_t place_parameters(findings& result, const std::array<bool, size + 1>& is_frozen,
+                                                const std::array<std::size_t, size + 1>& later, bool frozen,
+                                                std::size_t end) {
+    std::size_t most = 0;
+    for (const std::size_t each : later) most = each > most ? each : most;
+    for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t back = 0; back <= most && back <= i; ++back) {
+        const std::size_t candidate = back == 0 ? i : i - (most < i ? most : i) + back - 1;
+        if (later[candidate] != i - candidate || result.owners[candidate] != candidate ||
+            is_frozen[candidate] != frozen) {
+          continue;
+        }
+        result.parameter_offsets[candidate] = end;
+        end += result.parameter_counts[candidate];
+      }
+    }
+    return end;
   }
   static constexpr findings found = find();
 
@@ -1449,6 +2196,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr const auto& shapes = found.shapes;
   static constexpr const auto& parameter_counts = found.parameter_counts;
   static constexpr const auto& parameter_offsets = found.parameter_offsets;
+  static constexpr const auto& trained_counts = found.trained_counts;
+  static constexpr const auto& owners = found.owners;
+  static constexpr const auto& groups = found.groups;
   static constexpr const auto& inputs = found.inputs;
   static constexpr const auto& inputs2 = found.inputs2;
 };
@@ -1473,6 +2223,11 @@ constexpr auto explain() {
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_channels_and_positions) return std::type_identity<needs_channels_and_positions<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_volume) return std::type_identity<needs_a_volume<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_two_axes) return std::type_identity<needs_two_axes<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::reshape_changes_size) return std::type_identity<reshape_changes_size<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_padding_too_large) return std::type_identity<output_padding_too_large<Where, Layer, Given>>{};
   else if constexpr (What == mistake::kernel_too_large) return std::type_identity<kernel_larger_than_padded_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::groups_do_not_divide) return std::type_identity<groups_do_not_divide_channels<Where, Layer, Given>>{};
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
@@ -1481,17 +2236,28 @@ constexpr auto explain() {
   else if constexpr (What == mistake::rejects_input) return std::type_identity<layer_rejects_its_input<Where, Layer, Given>>{};
   else if constexpr (What == mistake::no_output) return std::type_identity<layer_gives_no_output<Where, Layer, Given>>{};
   else if constexpr (What == mistake::element_function_changes_shape) return std::type_identity<element_function_changes_shape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_do_not_fit) {
+    return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
+  }
   else if constexpr (What == mistake::branches_differ) {
     return std::type_identity<residual_branches_differ<Where, Given, gets<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   } else {
     using layer = typename Structure::template layer_at<Index>;
     constexpr shape in = Structure::found.shapes[Structure::found.inputs[Index]];
-    constexpr std::size_t covered = [](shape given) {
+    constexpr shape in2 = Structure::found.shapes[Structure::found.inputs2[Index]];
+    constexpr std::size_t covered = [](shape given, shape second) {
       std::size_t sum = 0;
-      for (const factor& each : layer::factors(given)) sum += each.size();
+      for (const factor& each : factors_of<layer>(given, second)) sum += each.size();
       return sum;
-    }(in);
-    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<layer::parameter_count(in)>>>{};
+    }(in, in2);
+    return std::type_identity<factors_do_not_cover_the_parameters<Where, Layer, count<covered>, count<parameter_count_of<layer>(in, in2)>>>{};
   }
   // clang-format on
 }
@@ -1531,10 +2297,11 @@ struct gate {
 }  // namespace pergrad::inline v0_1
 // pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
 //
-// Every value of a sample is (height, width, channels) with the channels of a pixel side by side. Rank 1 is one pixel,
-// rank 2 (positions, features) is one column of pixels. A halo as wide as the consumer's padding surrounds the image;
-// producers write the inside only, so the halo stays zero and a convolution reads its padding from memory like any
-// other pixel.
+// Every value of a sample is (depth, height, width, channels) with the channels of a pixel side by side. Rank 1 is one
+// pixel; rank 2 is one column of pixels, a position a pixel, whether PyTorch numbers it (positions, features) or
+// (channels, positions): both are the same stored column, so that transposing it moves nothing. A halo as wide as the
+// consumer's padding surrounds the image; producers write the inside only, so the halo stays zero and a convolution
+// reads its padding from memory like any other pixel.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -1546,37 +2313,55 @@ struct halo {
   index left = 0;
   index bottom = 0;
   index right = 0;
+  index front = 0;
+  index back = 0;
   /// The smallest halo that contains both.
   [[nodiscard]] constexpr halo with(halo other) const noexcept {
-    return {std::max(top, other.top), std::max(left, other.left), std::max(bottom, other.bottom),
-            std::max(right, other.right)};
+    return {std::max(top, other.top),     std::max(left, other.left),   std::max(bottom, other.bottom),
+            std::max(right, other.right), std::max(front, other.front), std::max(back, other.back)};
   }
+  friend constexpr bool operator==(const halo&, const halo&) noexcept = default;
 };
 
-/// Extents of the stored image. `channels_first` says how PyTorch numbers its values: (c, h, w) if set, else (h, w, c).
+/// Extents of the stored image. `channels_first` says how PyTorch numbers its values: (c, d, h, w) if set, else
+/// (d, h, w, c).
 struct arrangement {
   index channels = 1;
   index height = 1;
   index width = 1;
   bool channels_first = false;
+  index depth = 1;
 
-  [[nodiscard]] constexpr index size() const noexcept { return channels * height * width; }
+  [[nodiscard]] constexpr index pixels() const noexcept { return depth * height * width; }
+  [[nodiscard]] constexpr index size() const noexcept { return channels * pixels(); }
   /// Do the stored order and PyTorch's order agree?
-  [[nodiscard]] constexpr bool plain() const noexcept {
-    return !channels_first || channels == 1 || height * width == 1;
+  [[nodiscard]] constexpr bool plain() const noexcept { return !channels_first || channels == 1 || pixels() == 1; }
+  /// Is every value at the same place in both, counted in PyTorch's order?
+  [[nodiscard]] constexpr bool agrees_with(const arrangement& other) const noexcept {
+    return channels == other.channels && depth == other.depth && height == other.height && width == other.width &&
+           (channels_first == other.channels_first || channels == 1 || pixels() == 1);
+  }
+  /// The same stored column of pixels with the axes of its rank-2 shape exchanged.
+  [[nodiscard]] constexpr arrangement transposed() const noexcept {
+    arrangement result = *this;
+    result.channels_first = !channels_first;
+    return result;
   }
   friend constexpr bool operator==(const arrangement&, const arrangement&) noexcept = default;
 };
 
-[[nodiscard]] constexpr arrangement arrange(shape of) noexcept {
+/// How a shape is stored. Rank 2 is (positions, features), or (channels, positions) if `channels_first` says so.
+[[nodiscard]] constexpr arrangement arrange(shape of, bool channels_first = false) noexcept {
   const auto extent = [&](std::size_t axis) { return static_cast<index>(of[axis]); };
   switch (of.rank()) {
     case 2:
-      return {extent(1), extent(0), 1, false};
+      return {extent(channels_first ? 0 : 1), extent(channels_first ? 1 : 0), 1, channels_first, 1};
     case 3:
-      return {extent(0), extent(1), extent(2), true};
+      return {extent(0), extent(1), extent(2), true, 1};
+    case 4:
+      return {extent(0), extent(2), extent(3), true, extent(1)};
     default:
-      return {static_cast<index>(of.size()), 1, 1, false};
+      return {static_cast<index>(of.size()), 1, 1, false, 1};
   }
 }
 
@@ -1587,14 +2372,26 @@ struct layout {
   index column = 0;  ///< elements from a pixel to the one on its right
   index start = 0;   ///< the first pixel inside the halo
   index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
+  index plane = 0;   ///< elements from a pixel to the one behind
 
-  [[nodiscard]] constexpr bool dense() const noexcept { return row == values.width * column || values.height == 1; }
+  [[nodiscard]] constexpr bool dense() const noexcept {
+    return (row == values.width * column || values.height * values.depth == 1) &&
+           (plane == values.height * row || values.depth == 1);
+  }
+  /// Rows of pixels that are contiguous: one if all are.
+  [[nodiscard]] constexpr index lines() const noexcept { return dense() ? 1 : values.depth * values.height; }
+  [[nodiscard]] constexpr index line_pixels() const noexcept { return dense() ? values.pixels() : values.width; }
+  /// First element of such a row.
+  [[nodiscard]] constexpr index line_start(index number) const noexcept {
+    return values.depth == 1 ? start + number * row
+                             : start + number / values.height * plane + number % values.height * row;
+  }
   /// Position of value `i`, counted in PyTorch's order, from the sample's first element.
   [[nodiscard]] constexpr index position(index i) const noexcept {
-    const index pixels = values.height * values.width;
-    const index channel = values.channels_first ? i / pixels : i % values.channels;
-    const index pixel = values.channels_first ? i % pixels : i / values.channels;
-    return start + pixel / values.width * row + pixel % values.width * column + channel;
+    const index channel = values.channels_first ? i / values.pixels() : i % values.channels;
+    const index pixel = values.channels_first ? i % values.pixels() : i / values.channels;
+    return start + pixel / values.width / values.height * plane + pixel / values.width % values.height * row +
+           pixel % values.width * column + channel;
   }
 };
 
@@ -1606,1029 +2403,84 @@ inline constexpr index line = 16;  ///< elements that slots are rounded up to: 6
   result.values = values;
   result.column = values.channels;
   result.row = (values.width + around.left + around.right) * values.channels;
-  result.start = around.top * result.row + around.left * result.column;
-  result.size = round_up((values.height + around.top + around.bottom) * result.row);
+  result.plane = (values.height + around.top + around.bottom) * result.row;
+  result.start = around.front * result.plane + around.top * result.row + around.left * result.column;
+  result.size = round_up((values.depth + around.front + around.back) * result.plane);
   return result;
 }
+/// The values of another layout in PyTorch's order without gaps.
+[[nodiscard]] constexpr layout plain_twin(const layout& of) noexcept {
+  return lay_out(of.values.plain() ? of.values : arrangement{of.values.size(), 1, 1, false, 1}, {});
+}
+
+/// Walks through a layout in PyTorch's order, in runs of equal steps.
+class run_cursor {
+ public:
+  constexpr explicit run_cursor(const layout& of) noexcept
+      : of_{&of},
+        by_channel_{!of.values.plain()},
+        step_{by_channel_ ? of.column : 1},
+        length_{of.line_pixels() * (by_channel_ ? 1 : of.values.channels)},
+        left_{length_},
+        at_{of.line_start(0)} {}
+
+  [[nodiscard]] constexpr index at() const noexcept { return at_; }
+  [[nodiscard]] constexpr index step() const noexcept { return step_; }
+  /// Values to the end of the run.
+  [[nodiscard]] constexpr index left() const noexcept { return left_; }
+  /// Precondition: `count <= left()`.
+  constexpr void advance(index count) noexcept {
+    left_ -= count;
+    at_ += count * step_;
+    if (left_ > 0) return;
+    left_ = length_;
+    if (++line_ == of_->lines()) {
+      line_ = 0;
+      ++channel_;
+    }
+    at_ = of_->line_start(line_) + channel_;
+  }
+
+ private:
+  const layout* of_;
+  bool by_channel_;
+  index step_;
+  index length_;
+  index left_;
+  index at_;
+  index line_ = 0;
+  index channel_ = 0;
+};
 
 /// Calls f(first element in a, first element in b, count) for stretches of values that are contiguous in both layouts.
-/// Precondition: the same number of values.
+/// Precondition: their arrangements agree.
 template <class Function>
 constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) {
-  if (a.values == b.values) {
-    if (a.dense() && b.dense()) {
-      f(a.start, b.start, a.values.size());
-      return;
-    }
-    for (index i = 0; i < a.values.height; ++i) f(a.start + i * a.row, b.start + i * b.row, a.values.width * a.column);
+  if (a.dense() && b.dense()) {
+    f(a.start, b.start, a.values.size());
     return;
   }
-  for (index i = 0; i < a.values.size(); ++i) f(a.position(i), b.position(i), index{1});
+  const index count = a.values.width * a.values.channels;
+  for (index plane = 0; plane < a.values.depth; ++plane) {
+    const index a_start = a.start + plane * a.plane;
+    const index b_start = b.start + plane * b.plane;
+    for (index i = 0; i < a.values.height; ++i) f(a_start + i * a.row, b_start + i * b.row, count);
+  }
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
-/// sample.
-struct place {
-  index offset = 0;
-  index sample = 0;
-  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
-};
-
-/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
-struct slot {
-  layout value_layout;
-  layout gradient_layout;
-  place value;
-  place gradient;
-};
-
-enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general };
-
-struct node_row {
-  node_kind kind = node_kind::general;
-  std::size_t in = 0;  ///< slots
-  std::size_t in2 = 0;
-  std::size_t out = 0;
-  shape in_shape;  ///< logical shapes
-  shape out_shape;
-  bool in_place = false;  ///< the output overwrites the input
-  bool backward = false;  ///< anything before or in this node has parameters
-  bool input_gradient = false;
-  bool input2_gradient = false;
-  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
-  bool accumulate2 = false;
-  index parameters = 0;
-  index parameter_count = 0;
-  affine_map map;           ///< affine: in the stored image's terms
-  index forward_panel = 0;  ///< affine: offset of its packed weights
-  index backward_panel = 0;
-  bool whole_view = false;                            ///< affine: one position that sees every input once
-  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general: values in PyTorch's order
-  index saved_count = 0;
-  bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
-  bool copies_out = false;
-};
-
-/// One axis of what a position sees of x, and its step in the parameter block.
-struct view_axis {
-  index extent = 1;
-  index x = 0;
-  index parameter = 0;
-};
-/// One axis of positions.
-struct step_axis {
-  index extent = 1;
-  index x = 0;
-  index delta = 0;
-};
-
-/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
-struct outer_leaf {
-  std::size_t node = 0;
-  place x;
-  place delta;
-  index groups = 1;
-  index x_group = 0;
-  index delta_group = 0;
-  index parameter_group = 0;
-  view_axis view[3];
-  step_axis step[2];
-  index outputs = 1;
-  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
-  index parameter_output = 0;  ///< step of an output in PyTorch's order
-  index parameters = 0;        ///< first parameter
-  index native = 0;            ///< first element in the native order
-  norm_method method = norm_method::instantiate;
-
-  [[nodiscard]] constexpr index positions() const noexcept { return step[0].extent * step[1].extent; }
-  [[nodiscard]] constexpr index view_width() const noexcept { return view[0].extent * view[1].extent * view[2].extent; }
-  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
-  [[nodiscard]] constexpr block_size block() const noexcept {
-    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
-  }
-};
-
-/// g_b = sum over positions of delta (.) u.
-struct elementwise_leaf {
-  std::size_t node = 0;
-  place delta;
-  place other;
-  bool ones = true;
-  step_axis step[2];  ///< `x` is the step in u
-  index count = 0;
-  index delta_stride = 1;
-  index other_stride = 1;
-  index parameters = 0;
-  index native = 0;
-};
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input
-// gradient
-
-namespace pergrad::inline v0_1::on_host {
-
-/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
-[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
-  if (in.plain() || map.in_size != extent{1}) return map;
-  map.in_channels = static_cast<std::size_t>(in.channels);
-  map.in_size = {static_cast<std::size_t>(in.height), static_cast<std::size_t>(in.width)};
-  map.kernel = map.in_size;
-  return map;
-}
-
-/// Zeros that the windows of one axis read beyond its end.
-[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
-                                     std::size_t padding, std::size_t size) {
-  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
-  return std::max<index>(0, last - static_cast<index>(padding + size));
-}
-[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
-  return {static_cast<index>(map.padding.height), static_cast<index>(map.padding.width),
-          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
-                 map.in_size.height),
-          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
-                 map.in_size.width)};
-}
-[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
-  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
-         map.dilation == extent{1} && map.groups == 1;
-}
-
-/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
-/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
-struct phase {
-  index first_input = 0;
-  index inputs = 0;
-  index first_tap = 0;
-  index tap_step = 1;
-  index taps = 0;
-  index first_delta = 0;
-  index delta_step = 1;
-};
-[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
-                                       index dilation) {
-  phase result;
-  result.first_input = ((number - padding) % stride + stride) % stride;
-  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
-  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
-  if (result.first_tap == kernel) return result;
-  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
-  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
-  result.delta_step = result.tap_step * dilation / stride;
-  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
-  return result;
-}
-
-/// Zeros that the input gradient's windows read before and after delta, along one axis.
-[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
-                                                            std::size_t stride, std::size_t padding,
-                                                            std::size_t dilation) {
-  std::array<index, 2> reach{};
-  for (std::size_t number = 0; number < stride; ++number) {
-    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
-                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
-    if (p.taps == 0 || p.inputs == 0) continue;
-    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
-    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
-  }
-  return reach;
-}
-[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
-  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
-                                   map.padding.height, map.dilation.height);
-  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
-                                      map.padding.width, map.dilation.width);
-  return {rows[0], columns[0], rows[1], columns[1]};
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// The tables of a network. `Scalar` only decides what fits into a cache.
-template <class Network>
-struct program {
-  using structure = typename Network::structure;
-  using scalar = typename Network::scalar;
-  static constexpr std::size_t size = structure::size;
-  template <std::size_t Index>
-  using layer_at = typename structure::template layer_at<Index>;
-
- private:
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
-  static constexpr std::size_t most_factors() {
-    std::size_t most = 2;
-    detail::for_each_index<size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        most = std::max(most, layer::factors(shape_of(i)).size());
-      }
-    });
-    return most;
-  }
-
- public:
-  static constexpr std::size_t most_leaves = [] {
-    std::size_t count = 1;
-    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
-    return count * most_factors();
-  }();
-
-  struct tables {
-    std::array<slot, size + 1> slots{};
-    std::array<std::size_t, size + 1> storage{};  ///< slot -> the slot whose storage it shares
-    std::array<node_row, size> nodes{};
-    std::array<outer_leaf, most_leaves> outer{};
-    std::array<elementwise_leaf, most_leaves> elementwise{};
-    std::size_t outer_count = 0;
-    std::size_t elementwise_count = 0;
-    std::size_t layer_groups = 0;  ///< nodes with parameters
-    std::array<std::size_t, size> layer_group{};
-    index native_size = 0;
-    index kept_size = 0;    ///< of it, what the plan instantiates
-    index scaled_size = 0;  ///< the largest delta of a sample
-    index panel_size = 0;
-    index sample_size = 0;  ///< elements of one sample's slots and plain copies
-    index tile = 1;
-    index workspace = 0;  ///< elements of one worker's slots
-    place plain_output, plain_output_gradient;
-  };
-
- private:
-  template <class Layer>
-  static constexpr node_kind kind_of() {
-    if constexpr (detail::has_affine<Layer>) {
-      return node_kind::affine;
-    } else if constexpr (detail::is_branch_sum<Layer>) {
-      return node_kind::branch_sum;
-    } else if constexpr (detail::is_reshape<Layer>) {
-      return node_kind::reshape;
-    } else if constexpr (detail::has_value<Layer>) {
-      return node_kind::elementwise;
-    } else if constexpr (detail::has_windows<Layer>) {
-      return node_kind::pooling;
-    } else {
-      return node_kind::general;
-    }
-  }
-
-  static constexpr tables build() {
-    tables t;
-    std::array<bool, size + 1> trained{};         // a parameter lies before this slot
-    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
-    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
-    std::array<arrangement, size + 1> arranged{};
-    std::array<halo, size + 1> value_halo{};
-    std::array<halo, size + 1> gradient_halo{};
-    std::array<bool, size> derives_from_output{};
-    arranged[0] = arrange(Network::input_shape);
-    for (std::size_t i = 0; i < size; ++i) {
-      ++readers[structure::inputs[i]];
-    }
-
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      node_row& row = t.nodes[i];
-      row.kind = kind_of<layer>();
-      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      if constexpr (detail::has_saved_count<layer>)
-        row.saved_count = static_cast<index>(layer::saved_count(shape_of(i)));
-      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
-    });
-
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      row.in = structure::inputs[i];
-      row.in2 = structure::inputs2[i];
-      row.out = i + 1;
-      row.in_shape = structure::shapes[row.in];
-      row.out_shape = structure::shapes[row.out];
-      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
-      row.parameter_count = static_cast<index>(structure::parameter_counts[i]);
-      if (row.kind == node_kind::branch_sum) ++readers[row.in2];
-      row.input_gradient = trained[row.in];
-      row.input2_gradient = row.kind == node_kind::branch_sum && trained[row.in2];
-      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
-      trained[row.out] = row.backward;
-      t.layer_group[i] = t.layer_groups;
-      if (row.parameter_count > 0) ++t.layer_groups;
-      output_is_read[row.out] =
-          row.kind == node_kind::pooling || row.kind == node_kind::general || row.kind == node_kind::elementwise;
-
-      arranged[row.out] =
-          row.kind == node_kind::reshape || row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum
-              ? arranged[row.in]
-              : arrange(row.out_shape);
-      t.storage[row.out] = row.out;
-      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      const bool producer_forgets = row.in > 0 && (t.nodes[row.in - 1].kind == node_kind::affine ||
-                                                   t.nodes[row.in - 1].kind == node_kind::branch_sum);
-      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
-                     producer_forgets && !output_is_read[row.in];
-      if (row.in_place) t.storage[row.out] = t.storage[row.in];
-      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
-      if (row.kind == node_kind::affine) {
-        row.map = on_stored_image(row.map, arranged[row.in]);
-        row.whole_view = sees_everything_once(row.map);
-        halo& around = value_halo[t.storage[row.in]];
-        around = around.with(forward_halo(row.map));
-      }
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      const node_row& row = t.nodes[i];
-      if (row.kind == node_kind::affine && row.input_gradient && !row.whole_view) {
-        halo& around = gradient_halo[t.storage[row.out]];
-        around = around.with(backward_halo(row.map));
-      }
-    }
-
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
-      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
-      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
-      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      if (row.kind == node_kind::affine) {
-        row.forward_panel = t.panel_size;
-        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
-        row.backward_panel = t.panel_size;
-        if (row.input_gradient) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
-      } else if (row.kind == node_kind::general) {
-        row.copies_in = !is_plain(t, row.in);
-        row.copies_out = !is_plain(t, row.out);
-        t.sample_size += general_size(row);
-      }
-    }
-    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
-    list_leaves(t);
-    t.tile = tile_for(t.sample_size + t.kept_size);
-    assign_places(t, trained);
-    resolve_leaves(t);
-
-    std::array<bool, size + 1> written{};
-    written[t.storage[size]] = true;
-    for (std::size_t i = size; i-- > 0;) {
-      node_row& row = t.nodes[i];
-      if (!row.backward || row.kind == node_kind::reshape || row.in_place) continue;
-      if (row.input_gradient) {
-        row.accumulate = written[t.storage[row.in]];
-        written[t.storage[row.in]] = true;
-      }
-      if (row.input2_gradient) {
-        row.accumulate2 = written[t.storage[row.in2]];
-        written[t.storage[row.in2]] = true;
-      }
-    }
-    return t;
-  }
-
-  static constexpr bool is_plain(const tables& t, std::size_t which) {
-    const slot& s = t.slots[t.storage[which]];
-    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
-           s.gradient_layout.dense() && s.gradient_layout.start == 0;
-  }
-  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
-  static constexpr index general_size(const node_row& row) {
-    const index in = round_up(static_cast<index>(row.in_shape.size()));
-    const index out = round_up(static_cast<index>(row.out_shape.size()));
-    return in + (row.copies_in ? in : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
-  }
-  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
-  static constexpr index tile_for(index sample_elements) {
-    constexpr index cache_bytes = index{1} << 20;
-    index tile = 16;
-    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
-    return tile;
-  }
-
-  static constexpr void assign_places(tables& t, const std::array<bool, size + 1>& trained) {
-    const auto reserve = [&](index elements) {
-      const place here{t.workspace, elements};
-      t.workspace += t.tile * elements;
-      return here;
-    };
-    for (std::size_t s = 0; s <= size; ++s) {
-      if (t.storage[s] != s) continue;
-      t.slots[s].value = reserve(t.slots[s].value_layout.size);
-      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
-    }
-    for (node_row& row : t.nodes) {
-      if (row.kind != node_kind::general) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
-      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = reserve(in_size);
-      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
-      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
-      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
-      row.saved = reserve(round_up(row.saved_count));
-    }
-    const index output = round_up(static_cast<index>(Network::output_shape.size()));
-    t.plain_output = reserve(output);
-    t.plain_output_gradient = reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
-  }
-
-  /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list_leaves(tables& t) {
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      const node_row& row = t.nodes[i];
-      index parameter = row.parameters;
-      if constexpr (detail::has_affine<layer>) {
-        const affine_map& map = row.map;
-        const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
-        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
-        outer_leaf leaf;
-        leaf.node = i;
-        leaf.groups = static_cast<index>(map.groups);
-        leaf.outputs = static_cast<index>(map.group_outputs());
-        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
-        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
-        leaf.view[2] = {group_channels, 1, taps};
-        leaf.step[0].extent = static_cast<index>(map.out_size.height);
-        leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.parameter_output = group_channels * taps;
-        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
-        leaf.parameters = parameter;
-        add_leaf(t, leaf);
-        parameter += leaf.size();
-        if (map.bias) {
-          elementwise_leaf bias;
-          bias.node = i;
-          bias.count = static_cast<index>(map.out_channels);
-          bias.step[0].extent = leaf.step[0].extent;
-          bias.step[1].extent = leaf.step[1].extent;
-          bias.parameters = parameter;
-          add_leaf(t, bias);
-        }
-      } else if constexpr (detail::has_factors<layer>) {
-        for (const factor& each : layer::factors(shape_of(i))) {
-          if (each.outer) {
-            outer_leaf leaf;
-            leaf.node = i;
-            leaf.outputs = static_cast<index>(each.rows);
-            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.parameter_output = static_cast<index>(each.columns);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else {
-            elementwise_leaf leaf;
-            leaf.node = i;
-            leaf.ones = each.other.from == source::ones;
-            leaf.count = static_cast<index>(each.rows);
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.other_stride = static_cast<index>(each.other.stride);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          }
-          parameter += static_cast<index>(each.size());
-        }
-      }
-    });
-  }
-  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.native = t.native_size;
-    leaf.method = leaf.delta_stride == 1 ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
-    if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
-    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
-    t.native_size += round_up(leaf.size());
-    t.outer[t.outer_count++] = leaf;
-  }
-  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.native = t.native_size;
-    t.native_size += round_up(leaf.count);
-    t.elementwise[t.elementwise_count++] = leaf;
-  }
-
-  static constexpr place place_of(const node_row& row, operand from) {
-    const auto offset = static_cast<index>(from.offset);
-    switch (from.from) {
-      case source::activation:
-        return row.plain_x.at(offset);
-      case source::output:
-        return row.plain_y.at(offset);
-      case source::saved:
-        return row.saved.at(offset);
-      default:
-        return row.plain_dy.at(offset);
-    }
-  }
-
-  static constexpr void resolve_leaves(tables& t) {
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const layout& x = in.value_layout;
-      const layout& delta = out.gradient_layout;
-      const affine_map& map = row.map;
-      leaf.x = in.value.at(x.start - static_cast<index>(map.padding.height) * x.row -
-                           static_cast<index>(map.padding.width) * x.column);
-      leaf.delta = out.gradient.at(delta.start);
-      leaf.x_group = leaf.view[2].extent;
-      leaf.delta_group = leaf.outputs;
-      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
-      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
-      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
-      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
-    }
-    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
-      elementwise_leaf& leaf = t.elementwise[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& out = t.slots[t.storage[row.out]];
-      leaf.delta = out.gradient.at(out.gradient_layout.start);
-      leaf.step[0].delta = out.gradient_layout.row;
-      leaf.step[1].delta = out.gradient_layout.column;
-    }
-    std::size_t outer = 0;
-    std::size_t elementwise = 0;
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
-        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
-        for (const factor& each : layer::factors(shape_of(i))) {
-          const auto delta_step = static_cast<index>(each.delta.position_stride);
-          const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.outer) {
-            outer_leaf& leaf = t.outer[outer++];
-            leaf.x = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          } else {
-            elementwise_leaf& leaf = t.elementwise[elementwise++];
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.other = place_of(t.nodes[i], each.other);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          }
-        }
-      }
-    });
-  }
-
- public:
-  static constexpr tables table = build();
-};
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+// pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
 //
-// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
-// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
-
-// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
-// grows
-
-#include <new>
-
-namespace pergrad::inline v0_1::detail {
-
-/// Asks for memory that nobody fills: pages that are never written then cost nothing.
-struct uninitialised_t {};
-inline constexpr uninitialised_t uninitialised{};
-
-template <class Scalar>
-class aligned_buffer {
- public:
-  aligned_buffer() = default;
-  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
-  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
-    std::uninitialized_fill_n(data_.get(), count, Scalar{});
-  }
-  /// The same without the zeros.
-  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
-    if (count == 0) return;
-    void* memory = nullptr;
-    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
-      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
-    }
-    if (memory == nullptr) {
-      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
-    }
-    data_.reset(static_cast<Scalar*>(memory));
-  }
-
-  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
-  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
-  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
-
- private:
-  static constexpr std::align_val_t alignment{64};
-  struct release {
-    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
-  };
-  std::unique_ptr<Scalar, release> data_;
-  std::size_t size_ = 0;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
 //
-// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
-// so a network starts alike on any machine. fan_in = in / groups * kh * kw, fan_out = out * kh * kw / … as
-// torch.nn.init counts them.
-
-#include <cmath>
-#include <numbers>
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
-[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
-  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
-  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
-  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
-  return state ^ (state >> 31U);
-}
-/// Uniform in [0, 1) with 53 bits.
-[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
-  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
-}
-[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
-  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
-  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
-}
-
-struct fans {
-  double in = 1;
-  double out = 1;
-};
-
-}  // namespace detail
-
-/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
-/// ±1/sqrt(fan_in).
-struct layer_default {
-  std::uint64_t seed = 0;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
-    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
-  }
-};
-/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
-/// `layer_default`.
-struct kaiming_uniform : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
-      : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
-    return bound * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
-struct kaiming_normal : layer_default {
-  double negative_slope = 0;
-  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
-      : layer_default{with_seed}, negative_slope{a} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_uniform : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
-  }
-};
-/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
-struct xavier_normal : layer_default {
-  double gain = 1;
-  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
-      : layer_default{with_seed}, gain{with_gain} {}
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
-    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
-  }
-};
-/// `nn.init.uniform_` on every parameter: uniform in [low, high).
-struct uniform {
-  std::uint64_t seed = 0;
-  double low = 0;
-  double high = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return low + (high - low) * detail::public_uniform(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
-struct normal {
-  std::uint64_t seed = 0;
-  double mean = 0;
-  double standard_deviation = 1;
-  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return mean + standard_deviation * detail::public_normal(seed, index);
-  }
-  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
-};
-/// `nn.init.constant_` on every parameter.
-struct constant {
-  double value = 0;
-  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
-};
-/// `nn.init.zeros_` on every parameter.
-struct zeros : constant {};
-/// `nn.init.ones_` on every parameter.
-struct ones : constant {
-  constexpr ones() : constant{1} {}
-};
-
-namespace detail {
-
-/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`.
-template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
-                           std::span<Scalar> parameters) {
-  if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
-    Layer::initialise(in, initialiser, first, parameters);
-  } else if constexpr (has_affine<Layer>) {
-    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
-    const affine_map map = Layer::affine(in);
-    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.height * map.kernel.width)};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const bool weight = i < map.weight_count();
-      parameters[i] =
-          static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-    }
-  } else {
-    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
-  }
-}
-
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-template <class Network>
-class tape;
-
-/// The type behind `network`: use that name. One object holds the parameters of one model.
-template <class Scalar, shape Input, class... Layers>
-class static_network {
- public:
-  using scalar = Scalar;
-  using structure = detail::structure<Input, Layers...>;
-  using tape = pergrad::tape<static_network>;
-  /// The same network with another scalar type.
-  template <class Other>
-  using rebind = static_network<Other, Input, Layers...>;
-
-  static constexpr shape input_shape = Input;
-  static constexpr shape output_shape = structure::shapes[structure::size];
-  /// Number of parameters, biases included.
-  static constexpr std::size_t parameter_count = structure::parameter_offsets[structure::size];
-
-  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
-  template <class Executor, class Initialiser>
-  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
-      : parameters_{parameter_count, "a network's parameters"} {
-    detail::for_each_index<structure::size>([&](auto index) {
-      constexpr std::size_t i = index;
-      using layer_type = typename structure::template layer_at<i>;
-      constexpr shape in = structure::shapes[structure::inputs[i]];
-      if constexpr (structure::parameter_counts[i] > 0) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
-                                                  layer_parameters(i));
-      }
-    });
-  }
-
-  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span(); }
-  [[nodiscard]] std::span<const Scalar> parameters() const noexcept { return parameters_.span(); }
-
-  /// The parameters of entry `index` of the unfolded list (see `describe`). Precondition: index < structure::size.
-  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
-    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
-    return parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
-  }
-
- private:
-  detail::aligned_buffer<Scalar> parameters_;
-};
-
-/// A network with parameters of type `Scalar` (float or double).
-template <class Scalar, shape Input, class... Layers>
-using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
-
-/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
-template <shape Input, class... Layers>
-using network = typename detail::gate<float, Input, Layers...>::type;
-
-}  // namespace pergrad::inline v0_1
-// pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
+// A sample's gradient is zero but for its segments: one summed row for each id that occurs in it (positions that hold
+// the same id must be added up before the norm is taken; Lee & Kifer 2020, arXiv:2009.03106). They are found in O(T)
+// with a hash table, and their rows are squared as they are stored, so what is clipped is what is added. Where all
+// positions share one delta, a segment is that delta times how often its id occurs, and only the count is kept.
 //
-// A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
-// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
-
-// pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
-//
-// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
-// that is computed depends on it.
-
-#include <atomic>
-#include <exception>
-#include <mutex>
-#include <thread>
-
-namespace pergrad::inline v0_1 {
-
-/// A number of threads; 0 means all that the machine has.
-struct threads {
-  std::size_t count = 0;
-};
-
-/// Runs everything on the CPU. Give the same executor to the network, the tape and every evaluation.
-///
-/// Results do not depend on the number of threads, bit for bit. Not copyable: it owns its threads.
-class host {
- public:
-  host() : host{threads{}} {}
-  explicit host(threads wanted) : crew_{std::make_unique<crew>()} {
-    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
-    count = count == 0 ? 1 : count;
-    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
-    crew_->members.reserve(count - 1);
-    for (std::size_t worker = 1; worker < count; ++worker) {
-      crew_->members.emplace_back([shared = crew_.get(), worker] { serve(*shared, worker); });
-    }
-  }
-
-  /// Threads that work, the caller's included.
-  [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
-
-  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
-  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
-  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
-  template <class Function>
-  void parallel(std::size_t count, Function&& f) const {
-    using function_type = std::remove_reference_t<Function>;
-    if (count == 0) return;
-    if (employer() == crew_.get()) {
-      throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
-    }
-    const std::lock_guard lock{crew_->one_job_at_a_time};
-    crew& shared = *crew_;
-    shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
-    shared.call = [](void* context, std::size_t task, std::size_t worker) {
-      (*static_cast<function_type*>(context))(task, worker);
-    };
-    shared.count = count;
-    shared.next.store(0, std::memory_order_relaxed);
-    const bool alone = count == 1 || shared.members.empty();
-    if (!alone) {
-      shared.busy.store(0, std::memory_order_release);
-      shared.job.fetch_add(1, std::memory_order_release);
-      shared.job.notify_all();
-    }
-    work(shared, 0);
-    if (!alone) {
-      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
-      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
-           waiting = shared.busy.load(std::memory_order_acquire)) {
-        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
-          shared.busy.wait(waiting, std::memory_order_acquire);
-        }
-      }
-    }
-    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
-  }
-
- private:
-  static constexpr std::size_t most_threads = 1024;
-  static constexpr std::size_t closed = std::size_t{1} << 16U;
-
-  struct crew {
-    std::vector<std::thread> members;
-    std::mutex one_job_at_a_time;
-    std::mutex failure_mutex;
-    std::exception_ptr failure;
-    void* context = nullptr;
-    void (*call)(void*, std::size_t, std::size_t) = nullptr;
-    std::size_t count = 0;
-    std::atomic<std::size_t> next{0};
-    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
-    std::atomic<std::uint32_t> job{0};
-    std::atomic<bool> stop{false};
-
-    crew() = default;
-    crew(const crew&) = delete;
-    crew& operator=(const crew&) = delete;
-    ~crew() {
-      stop.store(true, std::memory_order_relaxed);
-      job.fetch_add(1, std::memory_order_release);
-      job.notify_all();
-      for (std::thread& member : members) member.join();
-    }
-  };
-
-  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
-  template <class Condition>
-  static bool spin(Condition done) noexcept {
-    constexpr int rounds = 4000;
-    for (int round = 0; round < rounds; ++round) {
-      if (done()) return true;
-#if defined(__x86_64__) || defined(__i386__)
-      __builtin_ia32_pause();
-#endif
-    }
-    return false;
-  }
-
-  /// Whose task this thread is working on, if any.
-  [[nodiscard]] static const crew*& employer() noexcept {
-    thread_local const crew* current = nullptr;
-    return current;
-  }
-
-  static void work(crew& shared, std::size_t worker) noexcept {
-    const crew* const before = std::exchange(employer(), &shared);
-    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
-         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
-      try {
-        shared.call(shared.context, task, worker);
-      } catch (...) {
-        const std::lock_guard lock{shared.failure_mutex};
-        if (!shared.failure) shared.failure = std::current_exception();
-      }
-    }
-    employer() = before;
-  }
-
-  static void serve(crew& shared, std::size_t worker) noexcept {
-    std::uint32_t seen = 0;
-    while (true) {
-      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
-        shared.job.wait(seen, std::memory_order_acquire);
-      }
-      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
-      if (current == seen) continue;
-      seen = current;
-      if (shared.stop.load(std::memory_order_relaxed)) return;
-      if (!begin(shared)) continue;
-      work(shared, worker);
-      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
-    }
-  }
-
-  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
-  static bool begin(crew& shared) noexcept {
-    std::size_t busy = shared.busy.load(std::memory_order_acquire);
-    while ((busy & closed) == 0) {
-      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
-        return true;
-    }
-    return false;
-  }
-
-  std::unique_ptr<crew> crew_;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted
-// sum
-//
-// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
-// loops.
+// Segments of a chunk of samples are kept until the samples' weights are known. A table is then cut into buckets of
+// rows, and every bucket is summed up by one task, sample after sample: the bits of a sum depend on the order of the
+// samples only. Memory grows with samples x positions x width of a row, never with samples x table.
 
 // pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
 
@@ -3092,6 +2944,177 @@ template <class Value>
 }
 
 }  // namespace pergrad::inline v0_1::math
+// pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
+/// sample.
+struct place {
+  index offset = 0;
+  index sample = 0;
+  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
+};
+
+/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
+struct slot {
+  layout value_layout;
+  layout gradient_layout;
+  place value;
+  place gradient;
+};
+
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+
+inline constexpr std::size_t most_matrices = 4;
+
+struct node_row {
+  node_kind kind = node_kind::general;
+  std::size_t in = 0;  ///< slots; of a staged input the node's own copy
+  std::size_t in2 = 0;
+  std::size_t out = 0;
+  shape in_shape;  ///< logical shapes
+  shape in2_shape;
+  shape out_shape;
+  bool in_place = false;  ///< the output overwrites the input
+  bool staged = false;    ///< the input is stored in another order than the node reads it in, and copied first
+  std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
+  bool backward = false;  ///< anything before or in this node has parameters
+  bool input_gradient = false;
+  bool input2_gradient = false;
+  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
+  bool accumulate2 = false;
+  bool staged_accumulate = false;  ///< staged: `accumulate` of the slot that the input comes from
+  index parameters = 0;
+  index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
+  index weight_count = 0;     ///< of all
+  affine_map map;           ///< affine: in the stored image's terms
+  index forward_panel = 0;  ///< affine: offset of its packed weights
+  index backward_panel = 0;
+  bool whole_view = false;                            ///< affine: one position that sees every input once
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
+  place plain_x2, plain_dx2;                          ///< tiled: of the second input
+  index saved_count = 0;
+  index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
+  index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
+  std::array<matrix, most_matrices> matrices{};
+  std::array<index, most_matrices> panel_offsets{};
+  bool copies_in2 = false;
+  bool direct_dx = false;   ///< tiled: dx is written where it belongs, without a copy
+  bool direct_dx2 = false;
+  bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_out = false;
+};
+
+/// The place of a leaf among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
+};
+
+/// One axis of what a position sees of x, and its step in the parameter block.
+struct view_axis {
+  index extent = 1;
+  index x = 0;
+  index parameter = 0;
+};
+/// One axis of positions.
+struct step_axis {
+  index extent = 1;
+  index x = 0;
+  index delta = 0;
+};
+
+/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
+struct outer_leaf {
+  std::size_t node = 0;
+  place x;
+  place delta;
+  index groups = 1;
+  index x_group = 0;
+  index delta_group = 0;
+  index parameter_group = 0;
+  view_axis view[3];
+  view_axis view_plane{};  ///< around `view`: the planes of a volume
+  step_axis step[2];
+  step_axis step_plane{};  ///< around `step`
+  index outputs = 1;
+  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
+  index parameter_output = 0;  ///< step of an output in PyTorch's order
+  index parameters = 0;        ///< first parameter
+  index native = 0;            ///< first element in the native order
+  norm_method method = norm_method::instantiate;
+  tied_use use;
+
+  [[nodiscard]] constexpr index positions() const noexcept {
+    return step_plane.extent * step[0].extent * step[1].extent;
+  }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
+  }
+  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr block_size block() const noexcept {
+    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+  }
+};
+
+/// g_b = sum over positions of delta (.) u.
+struct elementwise_leaf {
+  std::size_t node = 0;
+  place delta;
+  place other;
+  bool ones = true;
+  step_axis step[2];       ///< `x` is the step in u
+  step_axis step_plane{};  ///< around `step`
+  index count = 0;
+  index delta_stride = 1;
+  index other_stride = 1;
+  index parameters = 0;
+  index native = 0;
+  tied_use use;
+
+  [[nodiscard]] constexpr index positions() const noexcept {
+    return step_plane.extent * step[0].extent * step[1].extent;
+  }
+};
+
+/// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.
+/// Nothing that grows with the table exists a sample or a lane: a sample's used rows are its *segments* (sparse.hpp).
+struct sparse_leaf {
+  std::size_t node = 0;
+  std::size_t slot = 0;  ///< of the ids: it knows the samples' lengths
+  place ids;
+  place delta;
+  index positions = 1;
+  index delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  index delta_stride = 1;
+  index width = 1;  ///< of a row
+  index vocabulary = 1;
+  index skipped = -1;    ///< an id whose row has no gradient, if any
+  index parameters = 0;  ///< row 0, in PyTorch's order
+  tied_use use;
+  std::size_t owner = 0;  ///< the leaf that is the first use of the same table: it keeps the segments of all uses
+  // Of an owner:
+  index all_positions = 0;  ///< over all uses: the most segments that a sample can have
+  bool counted = false;     ///< a segment is a multiple of the sample's one delta: only the count is kept
+  index integers = 0;       ///< where a sample's segments lie among its integers
+  index rows = 0;           ///< and among its scalars
+
+  [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache.
+
 // pergrad/host/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
 //
 // Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
@@ -3126,12 +3149,14 @@ struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
   typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
 };
 
 template <>
 struct vector_of<double> {
   typedef double type __attribute__((vector_size(vector_bytes)));
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
 };
 
 }  // namespace product_detail
@@ -3162,6 +3187,20 @@ inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexce
 template <class Scalar>
 [[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
   return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename product_detail::vector_of<Scalar>::narrow_type;
+
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if defined(__AVX512F__) && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
 }
 
 /// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
@@ -3275,6 +3314,178 @@ class first_lanes {
 
 namespace pergrad::inline v0_1::on_host {
 
+namespace transpose_detail {
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+template <class Scalar, std::size_t Step = 1>
+inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  for (std::size_t i = 0; i < side<Scalar>; ++i) {
+    if ((i & Step) != 0) continue;
+    const vector<Scalar> a = rows[i];
+    const vector<Scalar> b = rows[i + Step];
+    rows[i] = lower<Step>(a, b, lanes);
+    rows[i + Step] = upper<Step>(a, b, lanes);
+  }
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
+}
+
+/// Calls put(to, row) for the rows of the transpose of a square.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+  std::array<vector<Scalar>, side<Scalar>> rows;
+  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
+  exchange<Scalar>(rows);
+  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i]);
+}
+
+template <class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const index whole_rows = rows / together * together;
+  const index whole_columns = columns / together * together;
+  for (index r = 0; r < whole_rows; r += together) {
+    for (index c = 0; c < whole_columns; c += together) {
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, put);
+    }
+    for (index c = whole_columns; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                      index to_step) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, row); },
+      [](Scalar* out, Scalar value) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                          index to_step) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value) { *out += value; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input
+// gradient
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
+[[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
+  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
+         map.groups == 1 && !map.adjoint;
+}
+/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+/// Precondition: PyTorch numbers the image channels first, or it is one pixel.
+[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
+  map.in_channels = static_cast<std::size_t>(in.channels);
+  map.in_size = {static_cast<std::size_t>(in.depth), static_cast<std::size_t>(in.height),
+                 static_cast<std::size_t>(in.width)};
+  map.kernel = map.in_size;
+  return map;
+}
+
+/// Zeros that the windows of one axis read beyond its end.
+[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
+                                     std::size_t padding, std::size_t size) {
+  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
+  return std::max<index>(0, last - static_cast<index>(padding + size));
+}
+[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
+  return {static_cast<index>(map.padding.height),
+          static_cast<index>(map.padding.width),
+          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
+                 map.in_size.height),
+          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
+                 map.in_size.width),
+          static_cast<index>(map.padding.depth),
+          beyond(map.out_size.depth, map.stride.depth, map.dilation.depth, map.kernel.depth, map.padding.depth,
+                 map.in_size.depth)};
+}
+[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
+  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint;
+}
+
+/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
+/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+struct phase {
+  index first_input = 0;
+  index inputs = 0;
+  index first_tap = 0;
+  index tap_step = 1;
+  index taps = 0;
+  index first_delta = 0;
+  index delta_step = 1;
+};
+[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
+                                       index dilation) {
+  phase result;
+  result.first_input = ((number - padding) % stride + stride) % stride;
+  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
+  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
+  if (result.first_tap == kernel) return result;
+  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
+  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
+  result.delta_step = result.tap_step * dilation / stride;
+  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
+  return result;
+}
+
+/// Zeros that the input gradient's windows read before and after delta, along one axis.
+[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
+                                                            std::size_t stride, std::size_t padding,
+                                                            std::size_t dilation) {
+  std::array<index, 2> reach{};
+  for (std::size_t number = 0; number < stride; ++number) {
+    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
+                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
+    if (p.taps == 0 || p.inputs == 0) continue;
+    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
+    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
+  }
+  return reach;
+}
+[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
+  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
+                                   map.padding.height, map.dilation.height);
+  const auto planes = backward_reach(map.in_size.depth, map.out_size.depth, map.kernel.depth, map.stride.depth,
+                                     map.padding.depth, map.dilation.depth);
+  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
+                                      map.padding.width, map.dilation.width);
+  return {rows[0], columns[0], rows[1], columns[1], planes[0], planes[1]};
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
 /// Calls f(first, lanes) over `count` elements: whole vectors first, then the rest as `first_lanes`.
 template <class Scalar, class Function>
 inline void for_each_vector(index count, Function&& f) {
@@ -3313,16 +3524,15 @@ inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from,
 template <class Scalar>
 [[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
-  typedef Scalar narrow __attribute__((vector_size(sizeof(Scalar) * vector_lanes<double>)));
   vector<double> sums[2]{};
   index i = 0;
   for (; i + 2 * width <= count; i += 2 * width) {
     for (index k = 0; k < 2; ++k) {
-      narrow left;
-      narrow right;
+      narrow<Scalar> left;
+      narrow<Scalar> right;
       std::memcpy(&left, a + i + k * width, sizeof left);
       std::memcpy(&right, b + i + k * width, sizeof right);
-      sums[k] += __builtin_convertvector(left, vector<double>) * __builtin_convertvector(right, vector<double>);
+      sums[k] += widen(left) * widen(right);
     }
   }
   double total = 0;
@@ -3337,16 +3547,64 @@ template <class Scalar>
   return dot(a, a, count);
 }
 
+/// to[i * to_step] (=|+=) from[i * from_step]
+template <class Scalar>
+inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count, bool accumulate) {
+  if (from_step == 1 && to_step == 1) {
+    if (accumulate) {
+      add_to(to, from, count);
+    } else {
+      std::copy_n(from, count, to);
+    }
+  } else if (accumulate) {
+    for (index i = 0; i < count; ++i) to[i * to_step] += from[i * from_step];
+  } else {
+    for (index i = 0; i < count; ++i) to[i * to_step] = from[i * from_step];
+  }
+}
+/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
+/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
+/// others, pixels).
+template <class Function>
+inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
+  const index line_pixels = image.line_pixels();
+  for (index number = 0; number < image.lines(); ++number) {
+    const index first = image.line_start(number);
+    for (index pixel = 0; pixel < line_pixels; pixel += line) {
+      const index together = std::min(line, line_pixels - pixel);
+      const index here = first + pixel * image.column;
+      const index there = plain_start + number * line_pixels + pixel;
+      copy(here, there, together);
+    }
+  }
+}
 /// Copies or adds the values of one layout into another, whatever their halos and orders.
 template <class Scalar>
 inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
-  for_each_stretch(from, to, [&](index source, index target, index count) {
-    if (accumulate) {
-      add_to(out + target, values + source, count);
-    } else {
-      std::copy_n(values + source, count, out + target);
+  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
+  if (from.values.agrees_with(to.values)) {
+    for_each_stretch(from, to, [&](index source, index target, index count) {
+      copy_strided(values + source, 1, out + target, 1, count, accumulate);
+    });
+  } else if (from.values.plain() && from.dense() && !to.values.plain()) {
+    transpose_blocks(to, from.start, [&](index target, index source, index count) {
+      turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
+    });
+  } else if (to.values.plain() && to.dense() && !from.values.plain()) {
+    transpose_blocks(from, to.start, [&](index source, index target, index count) {
+      turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
+    });
+  } else {
+    run_cursor source{from};
+    run_cursor target{to};
+    for (index left = from.values.size(); left > 0;) {
+      const index count = std::min(source.left(), target.left());
+      copy_strided(values + source.at(), source.step(), out + target.at(), target.step(), count, accumulate);
+      left -= count;
+      source.advance(count);
+      target.advance(count);
     }
-  });
+  }
 }
 template <class Scalar>
 inline void fill_zero(const layout& to, Scalar* out) {
@@ -3376,13 +3634,19 @@ struct elementwise_kernel {
                        bool accumulate) {
     const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
     const arrangement& values = x_layout.values;
-    const index rows_count = dense ? 1 : values.height;
+    const index rows_count = dense ? 1 : values.depth * values.height;
     const index count = dense ? values.size() : values.width * values.channels;
+    index plane = 0;
+    index row = 0;
     for (index r = 0; r < rows_count; ++r) {
-      const Scalar* x_row = x + x_layout.start + r * x_layout.row;
-      const Scalar* y_row = y + y_layout.start + r * y_layout.row;
-      const Scalar* dy_row = dy + dy_layout.start + r * dy_layout.row;
-      Scalar* dx_row = dx + dx_layout.start + r * dx_layout.row;
+      const Scalar* x_row = x + x_layout.start + plane * x_layout.plane + row * x_layout.row;
+      const Scalar* y_row = y + y_layout.start + plane * y_layout.plane + row * y_layout.row;
+      const Scalar* dy_row = dy + dy_layout.start + plane * dy_layout.plane + row * dy_layout.row;
+      Scalar* dx_row = dx + dx_layout.start + plane * dx_layout.plane + row * dx_layout.row;
+      if (++row == values.height) {
+        row = 0;
+        ++plane;
+      }
       if constexpr (on_vectors) {
         for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
           const vector<Scalar> slope =
@@ -3400,14 +3664,22 @@ struct elementwise_kernel {
   }
 };
 
+/// What a window covers along each axis.
+struct window_box {
+  window_range planes{0, 1};
+  window_range rows;
+  window_range columns;
+};
+
 /// A pooling layer over one sample: its window rule applied to whole vectors of channels.
 template <class Layer, class Scalar>
 struct pooling_kernel {
   static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
-    for_each_window(in, y_layout, [&](window_range rows, window_range columns, index output, Scalar divisor) {
+    for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
       for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
         vector<Scalar> sum = Layer::template start<vector<Scalar>>();
-        for_each_tap(x_layout, rows, columns, [&](index tap) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+        for_each_tap(x_layout, x_layout, box,
+                     [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
         lanes.store(y + output + c, Layer::finish(sum, divisor));
       });
     });
@@ -3416,58 +3688,67 @@ struct pooling_kernel {
   /// Adds every input's share of dy to dx.
   static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
                        const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
-    for_each_window(in, y_layout, dy_layout,
-                    [&](window_range rows, window_range columns, index output, index backprop, Scalar divisor) {
-                      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-                        const vector<Scalar> best = lanes.load(y + output + c);
-                        vector<Scalar> remaining = lanes.load(dy + backprop + c);
-                        for_each_tap(x_layout, dx_layout, rows, columns, [&](index tap, index target) {
-                          const vector<Scalar> part =
-                              Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-                          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-                        });
-                      });
-                    });
+    for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const vector<Scalar> best = lanes.load(y + output + c);
+        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+        for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
+          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+        });
+      });
+    });
   }
 
  private:
-  template <class Function>
-  static void for_each_window(shape in, const layout& y_layout, Function&& f) {
-    for_each_window(in, y_layout, y_layout,
-                    [&](window_range rows, window_range columns, index output, index, Scalar divisor) {
-                      f(rows, columns, output, divisor);
-                    });
-  }
+  static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
+
   template <class Function>
   static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
-    for (index i = 0; i < y.values.height; ++i) {
-      const window_range rows = Layer::rows(in, static_cast<std::size_t>(i));
-      for (index j = 0; j < y.values.width; ++j) {
-        const window_range columns = Layer::columns(in, static_cast<std::size_t>(j));
-        const auto divisor =
-            static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
-        f(rows, columns, y.start + i * y.row + j * y.column, dy.start + i * dy.row + j * dy.column, divisor);
+    const auto number = [](index value) { return static_cast<std::size_t>(value); };
+    for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
+      window_box box;
+      if constexpr (has_planes) box.planes = Layer::planes(in, number(d));
+      for (index i = 0; i < y.values.height; ++i) {
+        box.rows = Layer::rows(in, number(i));
+        for (index j = 0; j < y.values.width; ++j) {
+          box.columns = Layer::columns(in, number(j));
+          std::size_t divisor = 1;
+          if constexpr (has_planes) {
+            divisor = Layer::divisor(in, number(d), number(i), number(j));
+          } else {
+            divisor = Layer::divisor(in, number(i), number(j));
+          }
+          f(box, y.start + d * y.plane + i * y.row + j * y.column, dy.start + d * dy.plane + i * dy.row + j * dy.column,
+            static_cast<Scalar>(divisor));
+        }
       }
     }
   }
   template <class Function>
-  static void for_each_tap(const layout& x, window_range rows, window_range columns, Function&& f) {
-    for_each_tap(x, x, rows, columns, [&](index tap, index) { f(tap); });
-  }
-  template <class Function>
-  static void for_each_tap(const layout& x, const layout& dx, window_range rows, window_range columns, Function&& f) {
-    for (auto r = static_cast<index>(rows.begin); r < static_cast<index>(rows.end); ++r) {
-      for (auto s = static_cast<index>(columns.begin); s < static_cast<index>(columns.end); ++s) {
-        f(x.start + r * x.row + s * x.column, dx.start + r * dx.row + s * dx.column);
+  static void for_each_tap(const layout& x, const layout& dx, const window_box& box, Function&& f) {
+    const auto in_plane = [&](index start, index dx_start) {
+      for (auto r = static_cast<index>(box.rows.begin); r < static_cast<index>(box.rows.end); ++r) {
+        for (auto s = static_cast<index>(box.columns.begin); s < static_cast<index>(box.columns.end); ++s) {
+          f(start + r * x.row + s * x.column, dx_start + r * dx.row + s * dx.column);
+        }
       }
+    };
+    if constexpr (has_planes) {
+      for (auto d = static_cast<index>(box.planes.begin); d < static_cast<index>(box.planes.end); ++d) {
+        in_plane(x.start + d * x.plane, dx.start + d * dx.plane);
+      }
+    } else {
+      in_plane(x.start, dx.start);
     }
   }
 };
 
-/// Weights of outputs [first, last) from PyTorch's order into the forward panel `[group][kh][kw][channel][output]`.
+/// Weights of outputs [first, last) from PyTorch's order into the forward panel
+/// `[group][kd][kh][kw][channel][output]`.
 template <class Scalar>
 inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
-  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto taps = static_cast<index>(map.kernel.size());
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
   const index width = channels * taps;
@@ -3476,6 +3757,11 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
     const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
     const Scalar* from = weights + n * width;
     Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    if (taps == 1) {
+      transpose(from, width, together, width, to, outputs);
+      n += together;
+      continue;
+    }
     for (index c = 0; c < channels; ++c) {
       for (index tap = 0; tap < taps; ++tap) {
         Scalar* out = to + (tap * channels + c) * outputs;
@@ -3491,29 +3777,34 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
   }
 }
 
-/// Calls f(row phase, column phase) for every pair of stride phases of the input gradient.
+/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
 template <class Function>
 inline void for_each_phase(const affine_map& map, Function&& f) {
   const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  for (index r = 0; r < number(map.stride.height); ++r) {
-    const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
-                                number(map.padding.height), number(map.dilation.height));
-    for (index s = 0; s < number(map.stride.width); ++s) {
-      const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                     number(map.padding.width), number(map.dilation.width));
-      f(rows, columns);
+  for (index d = 0; d < number(map.stride.depth); ++d) {
+    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
+                                  number(map.padding.depth), number(map.dilation.depth));
+    for (index r = 0; r < number(map.stride.height); ++r) {
+      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                  number(map.padding.height), number(map.dilation.height));
+      for (index s = 0; s < number(map.stride.width); ++s) {
+        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                       number(map.padding.width), number(map.dilation.width));
+        f(planes, rows, columns);
+      }
     }
   }
 }
 
-/// Weights of outputs [first, last) into the backward panel: per group and phase `[tap row][tap
-/// column][output][channel]` with the taps turned round, or `[output][kh][kw][channel]` for a view that sees everything
-/// once.
+/// Weights of outputs [first, last) into the backward panel: per group and phase
+/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
+/// for a view that sees everything once.
 template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
-  const auto taps = static_cast<index>(map.kernel.height * map.kernel.width);
+  const auto taps = static_cast<index>(map.kernel.size());
   const auto kernel_width = static_cast<index>(map.kernel.width);
+  const auto kernel_area = static_cast<index>(map.kernel.height) * kernel_width;
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
   for (index n = first; n < last; ++n) {
@@ -3526,26 +3817,1376 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
     }
     const index group = n / outputs;
     Scalar* to = panel + group * taps * outputs * channels;
-    for_each_phase(map, [&](const phase& rows, const phase& columns) {
-      for (index j = 0; j < rows.taps; ++j) {
-        const index tap_row = rows.first_tap + (rows.taps - 1 - j) * rows.tap_step;
-        for (index k = 0; k < columns.taps; ++k) {
-          const index tap_column = columns.first_tap + (columns.taps - 1 - k) * columns.tap_step;
-          Scalar* line_out = to + ((j * columns.taps + k) * outputs + n % outputs) * channels;
-          for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap_row * kernel_width + tap_column];
+    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+      const auto turned = [](const phase& axis, index tap) {
+        return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
+      };
+      for (index i = 0; i < planes.taps; ++i) {
+        for (index j = 0; j < rows.taps; ++j) {
+          const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
+          for (index k = 0; k < columns.taps; ++k) {
+            const index tap = tap_row + turned(columns, k);
+            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
+            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
+          }
         }
       }
-      to += rows.taps * columns.taps * outputs * channels;
+      to += planes.taps * rows.taps * columns.taps * outputs * channels;
     });
   }
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Parts of a table that are summed up independently.
+inline constexpr index sparse_buckets = 16;
+
+/// Neighbouring rows in one bucket: so many that two threads seldom write to one cache line. Buckets take turns, as
+/// vocabularies are often sorted by frequency.
+[[nodiscard]] constexpr int bucket_shift(const sparse_leaf& leaf) noexcept {
+  int shift = 0;
+  while ((leaf.width << shift) < 4 * line) ++shift;
+  return shift;
+}
+[[nodiscard]] constexpr std::size_t bucket_of(std::int32_t id, int shift) noexcept {
+  return (static_cast<std::uint32_t>(id) >> shift) % static_cast<std::uint32_t>(sparse_buckets);
+}
+
+/// Integers that a sample's segments take: where buckets begin, ids, counts.
+[[nodiscard]] constexpr index segment_integers(const sparse_leaf& leaf) noexcept {
+  return round_up(sparse_buckets + 1 + (leaf.counted ? 2 : 1) * leaf.all_positions);
+}
+
+/// Slots of the hash table: one an id where that is not much, else four a position.
+[[nodiscard]] constexpr index hash_slots(const sparse_leaf& leaf) noexcept {
+  index slots = 64;
+  const index wanted = leaf.vocabulary <= 64 * leaf.all_positions || leaf.vocabulary <= 4096 ? leaf.vocabulary
+                                                                                             : 4 * leaf.all_positions;
+  while (slots < wanted) slots *= 2;
+  return slots;
+}
+
+/// A sample's segments of one table, bucket after bucket.
+template <class Scalar>
+struct segments {
+  std::int32_t* first_of = nullptr;  ///< sparse_buckets + 1 numbers of segments
+  std::int32_t* ids = nullptr;
+  std::int32_t* counts = nullptr;  ///< if counted
+  Scalar* rows = nullptr;          ///< one a segment; if counted, the one delta
+
+  segments(const sparse_leaf& leaf, std::int32_t* integers, Scalar* scalars) noexcept
+      : first_of{integers + leaf.integers},
+        ids{first_of + sparse_buckets + 1},
+        counts{ids + leaf.all_positions},
+        rows{scalars + leaf.rows} {}
+  [[nodiscard]] index count() const noexcept { return first_of[sparse_buckets]; }
+};
+
+/// What a worker finds segments with: three numbers a position, and a hash table of zeros that are zeros again
+/// afterwards.
+struct segment_finder {
+  std::int32_t* memory = nullptr;
+  index positions = 0;
+  [[nodiscard]] std::int32_t* segment_of() const noexcept { return memory; }
+  [[nodiscard]] std::int32_t* found() const noexcept { return memory + positions; }
+  [[nodiscard]] std::int32_t* counts() const noexcept { return memory + 2 * positions; }
+  [[nodiscard]] std::int32_t* slots() const noexcept { return memory + 3 * positions; }
+  [[nodiscard]] static constexpr index size(index positions, index slots) noexcept {
+    return round_up(3 * positions + slots);
+  }
+};
+
+/// The segments of one table and one sample: `find` for every use of the table, `sort`, then `add_rows` for every use.
+template <class Scalar>
+class segment_maker {
+ public:
+  segment_maker(const sparse_leaf& owner, const segment_finder& finder) noexcept
+      : owner_{owner}, finder_{finder}, mask_{static_cast<std::uint32_t>(hash_slots(owner) - 1)} {}
+
+  /// Notes the ids of one use, after those of the uses before.
+  void find(const sparse_leaf& use, const std::int32_t* ids, index length) noexcept {
+    std::int32_t* segment_of = finder_.segment_of() + position_;
+    std::int32_t* found = finder_.found();
+    std::int32_t* counts = finder_.counts();
+    std::int32_t* slots = finder_.slots();
+    position_ += use.positions;
+    const bool direct = is_direct();
+    for (index t = 0; t < length; ++t) {
+      const std::int32_t id = ids[t];
+      if (id == use.skipped) {
+        segment_of[t] = -1;
+        continue;
+      }
+      std::uint32_t slot = direct ? static_cast<std::uint32_t>(id) : scattered(id);
+      std::int32_t segment = slots[slot] - 1;
+      while (segment >= 0 && found[segment] != id) {
+        slot = (slot + 1) & mask_;
+        segment = slots[slot] - 1;
+      }
+      const bool is_new = segment < 0;
+      segment = is_new ? count_ : segment;
+      counts[segment] = is_new ? 1 : counts[segment] + 1;
+      found[segment] = id;
+      slots[slot] = segment + 1;
+      count_ += is_new ? 1 : 0;
+      segment_of[t] = segment;
+    }
+  }
+
+  /// Puts the segments in order, bucket after bucket, and clears the hash table.
+  void sort(segments<Scalar> to) noexcept {
+    std::int32_t* found = finder_.found();
+    std::int32_t* counts = finder_.counts();
+    const int shift = bucket_shift(owner_);
+    std::int32_t next[sparse_buckets] = {};
+    for (index k = 0; k < count_; ++k) ++next[bucket_of(found[k], shift)];
+    to.first_of[0] = 0;
+    for (index bucket = 0; bucket < sparse_buckets; ++bucket) {
+      to.first_of[bucket + 1] = to.first_of[bucket] + next[bucket];
+      next[bucket] = to.first_of[bucket];
+    }
+    std::int32_t* slots = finder_.slots();
+    const bool direct = is_direct();
+    if (!direct) std::fill_n(slots, mask_ + 1, 0);
+    for (index k = 0; k < (direct ? count_ : 0); ++k) slots[found[k]] = 0;
+    const auto place_each = [&](auto&& keep) {
+      for (index k = 0; k < count_; ++k) {
+        const std::int32_t place = next[bucket_of(found[k], shift)]++;
+        to.ids[place] = found[k];
+        keep(k, place);
+      }
+    };
+    if (owner_.counted) {
+      place_each([&](index k, std::int32_t place) { to.counts[place] = counts[k]; });
+    } else {
+      place_each([&](index k, std::int32_t place) { counts[k] = place; });
+      std::fill_n(to.rows, count_ * owner_.width, Scalar{0});
+    }
+    position_ = 0;
+  }
+
+  /// Adds the rows of one use to its segments, in the order of `find`. Precondition: not counted.
+  void add_rows(const sparse_leaf& use, const Scalar* delta, index length, segments<Scalar> to) noexcept {
+    const std::int32_t* segment_of = finder_.segment_of() + position_;
+    const std::int32_t* places = finder_.counts();
+    position_ += use.positions;
+    for (index t = 0; t < length; ++t) {
+      if (segment_of[t] < 0) continue;
+      Scalar* row = to.rows + places[segment_of[t]] * owner_.width;
+      const Scalar* from = delta + t * use.delta_step;
+      if (use.delta_stride == 1) {
+        add_to(row, from, owner_.width);
+      } else {
+        for (index i = 0; i < owner_.width; ++i) row[i] += from[i * use.delta_stride];
+      }
+    }
+  }
+
+ private:
+  /// Has every id a slot of its own?
+  [[nodiscard]] bool is_direct() const noexcept { return owner_.vocabulary <= static_cast<index>(mask_) + 1; }
+  /// Multiplicative hashing (Knuth, TAOCP 3, 6.4).
+  [[nodiscard]] std::uint32_t scattered(std::int32_t id) const noexcept {
+    return (static_cast<std::uint32_t>(id) * 0x9E3779B1U >> 8U) & mask_;
+  }
+
+  const sparse_leaf& owner_;
+  segment_finder finder_;
+  std::uint32_t mask_;
+  index position_ = 0;
+  std::int32_t count_ = 0;
+};
+
+/// ‖G_b‖² of a table: the squares of the rows that are added to sums.
+template <class Scalar>
+[[nodiscard]] inline double squares_of(const sparse_leaf& leaf, const segments<Scalar>& of) noexcept {
+  if (!leaf.counted) return squares(static_cast<const Scalar*>(of.rows), of.count() * leaf.width);
+  index once = 0;
+  double repeated = 0;
+  for (index k = 0; k < of.count(); ++k) {
+    if (of.counts[k] == 1) {
+      ++once;
+      continue;
+    }
+    const auto count = static_cast<Scalar>(of.counts[k]);
+    for (index i = 0; i < leaf.width; ++i) {
+      const auto value = static_cast<double>(static_cast<Scalar>(count * of.rows[i]));
+      repeated += value * value;
+    }
+  }
+  const double alone = once == 0 ? 0 : squares(static_cast<const Scalar*>(of.rows), leaf.width);
+  return static_cast<double>(once) * alone + repeated;
+}
+
+/// Calls f(place of the segment's row in the table, row, how often it counts) for segments first .. last - 1.
+template <class Scalar, class Function>
+inline void for_each_segment(const sparse_leaf& leaf, const segments<Scalar>& of, index first, index last,
+                             Function&& f) {
+  if (leaf.counted) {
+    for (index k = first; k < last; ++k) {
+      f(of.ids[k] * leaf.width, static_cast<const Scalar*>(of.rows), static_cast<Scalar>(of.counts[k]));
+    }
+  } else {
+    for (index k = first; k < last; ++k) {
+      f(of.ids[k] * leaf.width, static_cast<const Scalar*>(of.rows + k * leaf.width), Scalar{1});
+    }
+  }
+}
+
+/// table += weight G_b, or weight G_b^2, for the segments first .. last - 1.
+template <class Scalar>
+inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, index first, index last, Scalar weight,
+                         bool squared, Scalar* table) noexcept {
+  for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
+    Scalar* to = table + place;
+    if (squared) {
+      for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
+        const vector<Scalar> value = splat(count) * lanes.load(row + i);
+        lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+      });
+    } else {
+      for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
+        lanes.store(to + i, lanes.load(to + i) + splat(weight) * (splat(count) * lanes.load(row + i)));
+      });
+    }
+  });
+}
+/// table = weight G_b. A weight of 0 is chosen, not multiplied.
+template <class Scalar>
+inline void write_segments(const sparse_leaf& leaf, const segments<Scalar>& of, Scalar weight, Scalar* table) noexcept {
+  std::fill_n(table, leaf.size(), Scalar{0});
+  if (weight != 0) add_segments(leaf, of, 0, of.count(), weight, false, table);
+}
+/// <G_b, table>
+template <class Scalar>
+[[nodiscard]] inline double dot_segments(const sparse_leaf& leaf, const segments<Scalar>& of,
+                                         const Scalar* table) noexcept {
+  double sum = 0;
+  for_each_segment(leaf, of, 0, of.count(), [&](index place, const Scalar* row, Scalar count) {
+    sum += static_cast<double>(count) * dot(row, table + place, leaf.width);
+  });
+  return sum;
+}
+
+/// Calls f(first parameter of the table, count) for the stretches of one bucket.
+template <class Function>
+inline void for_each_stretch_of_bucket(const sparse_leaf& leaf, index bucket, Function&& f) {
+  const index stretch = index{1} << bucket_shift(leaf);
+  for (index id = bucket * stretch; id < leaf.vocabulary; id += sparse_buckets * stretch) {
+    f(id * leaf.width, std::min(stretch, leaf.vocabulary - id) * leaf.width);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The tables of a network. `Scalar` only decides what fits into a cache.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t size = structure::size;
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+
+ private:
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr shape second_shape_of(std::size_t node) {
+    return structure::shapes[structure::inputs2[node]];
+  }
+  static constexpr std::size_t most_factors() {
+    std::size_t most = 2;
+    detail::for_each_index<size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        most = std::max(most, detail::factors_of<layer>(shape_of(i), second_shape_of(i)).size());
+      }
+    });
+    return most;
+  }
+
+  static constexpr std::size_t most_sparse_leaves() {
+    std::size_t most = 0;
+    detail::for_each_index<size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (detail::takes_ids<layer> && detail::has_factors<layer>) {
+        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
+      }
+    });
+    return std::max<std::size_t>(1, most);
+  }
+
+ public:
+  static constexpr std::size_t most_leaves = [] {
+    std::size_t count = 1;
+    for (std::size_t i = 0; i < size; ++i) count += structure::parameter_counts[i] > 0 ? 1U : 0U;
+    return count * most_factors();
+  }();
+
+  /// Slots 0 .. size are the network's; slot size + 1 + i is the copy that node i makes of its input, if it is staged.
+  static constexpr std::size_t slot_count = 2 * size + 1;
+
+  struct tables {
+    std::array<slot, slot_count> slots{};
+    std::array<std::size_t, slot_count> storage{};  ///< slot -> the slot whose storage it shares
+    std::array<node_row, size> nodes{};
+    std::array<outer_leaf, most_leaves> outer{};
+    std::array<elementwise_leaf, most_leaves> elementwise{};
+    std::size_t outer_count = 0;
+    std::size_t elementwise_count = 0;
+    std::array<sparse_leaf, most_sparse_leaves()> sparse{};
+    std::size_t sparse_count = 0;
+    index sparse_integers = 0;   ///< a sample's, for the segments of all tables
+    index sparse_scalars = 0;
+    index sparse_positions = 0;  ///< the most of any table
+    index sparse_slots = 0;      ///< of a worker's hash table
+    index sparse_size = 0;       ///< parameters of all tables
+    std::size_t layer_groups = 0;  ///< nodes with parameters
+    std::array<std::size_t, size> layer_group{};
+    std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
+    std::size_t clipping_groups = 1;
+    index native_size = 0;
+    index kept_size = 0;    ///< of it, what the plan instantiates
+    index scaled_size = 0;  ///< the largest delta of a sample
+    index panel_size = 0;
+    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    index tile = 1;
+    index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
+    index workspace = 0;  ///< elements of one worker's slots
+    place scratch;        ///< what a tiled layer has for the time of one call
+    place plain_output, plain_output_gradient;
+  };
+
+ private:
+  template <class Layer>
+  static constexpr node_kind kind_of() {
+    if constexpr (detail::has_affine<Layer>) {
+      return node_kind::affine;
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      return node_kind::branch_sum;
+    } else if constexpr (detail::is_reshape<Layer>) {
+      return node_kind::reshape;
+    } else if constexpr (detail::has_value<Layer>) {
+      return node_kind::elementwise;
+    } else if constexpr (detail::has_windows<Layer>) {
+      return node_kind::pooling;
+    } else if constexpr (detail::is_tiled<Layer>) {
+      return node_kind::tiled;
+    } else {
+      return node_kind::general;
+    }
+  }
+
+  static constexpr tables build() {
+    tables t;
+    std::array<bool, slot_count> trained{};       // a parameter lies before this slot
+    std::array<std::size_t, size + 1> readers{};  // consumers of a slot
+    std::array<bool, size + 1> output_is_read{};  // the slot's producer reads it again in its backward
+    std::array<arrangement, slot_count> arranged{};
+    std::array<halo, slot_count> value_halo{};
+    std::array<halo, slot_count> gradient_halo{};
+    std::array<bool, size> derives_from_output{};
+    std::array<bool, size> has_second{};
+    std::array<bool, size> stored_order{};
+    std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
+    std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
+    std::array<bool, size> transposes{};
+    for (std::size_t i = 0; i < size; ++i) {
+      ++readers[structure::inputs[i]];
+    }
+
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      node_row& row = t.nodes[i];
+      row.kind = kind_of<layer>();
+      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
+      row.saved_count = static_cast<index>(detail::saved_count_of<layer>(shape_of(i), second_shape_of(i)));
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<layer>(shape_of(i), second_shape_of(i)));
+      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+      if constexpr (detail::has_two_inputs<layer>) has_second[i] = true;
+      if constexpr (detail::reads_images<layer>) stored_order[i] = true;
+      if constexpr (requires { layer::samples_together; })
+        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(layer::samples_together));
+      if constexpr (detail::has_matrices<layer>) {
+        for (const matrix& each : detail::matrices_of<layer>(shape_of(i), second_shape_of(i))) {
+          const auto number = static_cast<std::size_t>(row.matrix_count++);
+          row.matrices[number] = each;
+          row.panel_offsets[number] = t.panel_size;
+          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+        }
+      }
+      if constexpr (requires { requires layer::is_transpose; }) transposes[i] = true;
+      read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
+      written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
+    });
+    const std::array<arrangement, size + 1> wished = wishes(t, read_as, transposes);
+    arranged[0] = choose(Network::input_shape, wished[0]);
+
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      row.in = structure::inputs[i];
+      row.in2 = structure::inputs2[i];
+      row.out = i + 1;
+      row.in_shape = structure::shapes[row.in];
+      row.out_shape = structure::shapes[row.out];
+      row.in2_shape = has_second[i] ? structure::shapes[row.in2] : shape{};
+      row.parameters = static_cast<index>(structure::parameter_offsets[i]);
+      row.parameter_count = static_cast<index>(structure::trained_counts[i]);
+      row.weight_count = static_cast<index>(structure::parameter_counts[i]);
+      if (has_second[i]) ++readers[row.in2];
+      row.input_gradient = trained[row.in];
+      row.input2_gradient = has_second[i] && trained[row.in2];
+      row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
+      trained[row.out] = row.backward;
+      t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
+      if (row.parameter_count > 0 && structure::owners[i] == i) {
+        t.clipping_group[t.layer_groups++] = structure::groups[i];
+        t.clipping_groups = std::max(t.clipping_groups, structure::groups[i] + 1);
+      }
+      output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
+                                row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
+
+      if (transposes[i]) read_as[i] = column_of(row.in_shape, arranged[row.in]);
+      if (read_as[i].channels != 0 && !arranged[row.in].agrees_with(read_as[i])) {
+        stage(t, i);
+        arranged[row.in] = read_as[i];
+        trained[row.in] = row.input_gradient;
+      }
+      if (transposes[i]) {
+        arranged[row.out] = read_as[i].transposed();
+      } else if (keeps_arrangement(row.kind)) {
+        arranged[row.out] = arranged[row.in];
+      } else {
+        arranged[row.out] = written[i].channels != 0 ? written[i] : choose(row.out_shape, wished[row.out]);
+      }
+      t.storage[row.out] = row.out;
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const bool producer_forgets =
+          row.in > 0 && row.in <= size &&
+          (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
+      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
+                     producer_forgets && !output_is_read[row.in];
+      if (row.in_place) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
+      if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
+        row.whole_view = sees_everything_once(row.map);
+        halo& around = value_halo[t.storage[row.in]];
+        around = around.with(row.map.adjoint ? backward_halo(row.map) : forward_halo(row.map));
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind != node_kind::affine) continue;
+      if (takes_one_pixel(row.map)) {
+        const arrangement& image = arranged[row.in];
+        const bool gaps = value_halo[t.storage[row.in]] != halo{};
+        if (image.channels_first && (gaps || !image.plain())) {
+          row.map = on_stored_image(row.map, image);
+        } else if (gaps) {
+          stage(t, i);
+          trained[row.in] = row.input_gradient;
+          arranged[row.in] = arrange(row.in_shape);
+        }
+        row.whole_view = true;
+      }
+      halo& around = gradient_halo[t.storage[row.out]];
+      if (row.map.adjoint) {
+        around = around.with(forward_halo(row.map));
+      } else if (row.input_gradient && !row.whole_view) {
+        around = around.with(backward_halo(row.map));
+      }
+    }
+
+    std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
+    complete[t.storage[size]] = true;
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      if (!row.backward || row.in_place) continue;
+      if (row.staged && row.input_gradient) {
+        row.staged_accumulate = complete[t.storage[row.staged_from]];
+        complete[t.storage[row.staged_from]] = true;
+      }
+      if (row.kind == node_kind::reshape) continue;
+      if (row.input_gradient) {
+        row.accumulate = complete[t.storage[row.in]];
+        complete[t.storage[row.in]] = true;
+      }
+      if (row.input2_gradient) {
+        row.accumulate2 = complete[t.storage[row.in2]];
+        complete[t.storage[row.in2]] = true;
+      }
+    }
+
+    index scratch = 0;
+    for (std::size_t s = 0; s < slot_count; ++s) {
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
+      t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
+    }
+    share_slots(t, arranged);
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      if (row.kind == node_kind::affine) {
+        row.forward_panel = t.panel_size;
+        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        row.backward_panel = t.panel_size;
+        if (row.input_gradient || row.map.adjoint) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+      } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        row.copies_in = !stored_order[i] && !is_plain(t, row.in);
+        row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
+        row.copies_out = !stored_order[i] && !is_plain(t, row.out);
+        if (row.kind == node_kind::tiled) {
+          row.direct_dx = row.input_gradient && !row.copies_in && !row.accumulate;
+          row.direct_dx2 = row.input2_gradient && !row.copies_in2 && !row.accumulate2;
+          scratch = std::max(scratch, round_up(row.scratch_count));
+        }
+        t.sample_size += general_size(row);
+      }
+    }
+    t.sample_size += scratch;
+    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    list_leaves(t);
+    t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
+    t.scratch.sample = scratch;
+    assign_places(t, trained);
+    share_slots(t, arranged);
+    resolve_leaves(t);
+    return t;
+  }
+
+  /// How the input of a node that reads images must be stored; no channels: any way will do.
+  template <class Layer>
+  static constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
+    const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
+                                               : kind != node_kind::pooling && !detail::reads_images<Layer>;
+    return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
+  }
+  template <class Layer>
+  static constexpr arrangement writes(node_kind kind, shape out) {
+    const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
+    return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
+  }
+  /// Are the layer's rank-2 shapes (channels, positions)?
+  template <class Layer>
+  static constexpr bool is_channels_first() {
+    return requires { requires Layer::channels_first; };
+  }
+  static constexpr bool keeps_arrangement(node_kind kind) {
+    return kind == node_kind::reshape || kind == node_kind::elementwise || kind == node_kind::branch_sum;
+  }
+  /// The column of pixels that a shape of rank 2 is stored as: as it is if it is one, else (positions, features).
+  static constexpr arrangement column_of(shape of, arrangement now) {
+    return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
+  }
+  /// How the first reader of each slot that cares wants it to be stored.
+  static constexpr std::array<arrangement, size + 1> wishes(const tables& t,
+                                                            const std::array<arrangement, size>& read_as,
+                                                            const std::array<bool, size>& transposes) {
+    std::array<arrangement, size + 1> wished{};
+    for (arrangement& each : wished) each.channels = 0;
+    for (std::size_t i = size; i-- > 0;) {
+      arrangement wish = read_as[i];
+      if (transposes[i]) {
+        const shape out = structure::shapes[i + 1];
+        wish = choose(out, wished[i + 1]).transposed();
+        if (wished[i + 1].channels == 0) wish.channels = 0;
+      } else if (keeps_arrangement(t.nodes[i].kind)) {
+        wish = wished[i + 1];
+      }
+      if (wish.channels != 0) wished[structure::inputs[i]] = wish;
+    }
+    return wished;
+  }
+  /// A wish is granted, except that a sequence stays a column of positions.
+  static constexpr arrangement choose(shape of, arrangement wish) {
+    if (wish.channels == 0 || (of.rank() == 2 && wish != arrange(of, true))) return arrange(of, false);
+    return wish;
+  }
+  static constexpr void stage(tables& t, std::size_t node) {
+    node_row& row = t.nodes[node];
+    row.staged = true;
+    row.staged_from = row.in;
+    row.in = size + 1 + node;
+    t.storage[row.in] = row.in;
+  }
+  static constexpr bool exists(const tables& t, std::size_t which) {
+    return which <= size || t.nodes[which - size - 1].staged;
+  }
+  /// Slots that share a storage differ in how PyTorch numbers their values.
+  static constexpr void share_slots(tables& t, const std::array<arrangement, slot_count>& arranged) {
+    for (std::size_t s = 0; s <= size; ++s) {
+      if (t.storage[s] == s) continue;
+      t.slots[s] = t.slots[t.storage[s]];
+      t.slots[s].value_layout.values = arranged[s];
+      t.slots[s].gradient_layout.values = arranged[s];
+    }
+  }
+
+  static constexpr bool is_plain(const tables& t, std::size_t which) {
+    const slot& s = t.slots[which];
+    return s.value_layout.values.plain() && s.value_layout.dense() && s.value_layout.start == 0 &&
+           s.gradient_layout.dense() && s.gradient_layout.start == 0;
+  }
+  /// Elements of a sample's plain copies. dx is always a copy: the layer must be free to write it whole.
+  static constexpr index general_size(const node_row& row) {
+    const index in = round_up(static_cast<index>(row.in_shape.size()));
+    const index in2 = round_up(static_cast<index>(row.in2_shape.size()));
+    const index out = round_up(static_cast<index>(row.out_shape.size()));
+    return (copies_dx(row) ? in : 0) + (row.copies_in ? in : 0) + (copies_dx2(row) ? in2 : 0) +
+           (row.copies_in2 ? in2 : 0) + (row.copies_out ? 2 * out : 0) + round_up(row.saved_count);
+  }
+  static constexpr bool copies_dx(const node_row& row) {
+    return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
+  }
+  static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2;
+  }
+  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
+  static constexpr index tile_for(index sample_elements) {
+    constexpr index cache_bytes = index{1} << 20;
+    index tile = 16;
+    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
+    return tile;
+  }
+
+  static constexpr void assign_places(tables& t, const std::array<bool, slot_count>& trained) {
+    const auto reserve = [&](index elements) {
+      const place here{t.workspace, elements};
+      t.workspace += t.tile * elements;
+      return here;
+    };
+    for (std::size_t s = 0; s < slot_count; ++s) {
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      t.slots[s].value = reserve(t.slots[s].value_layout.size);
+      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
+    }
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      const slot& in = t.slots[t.storage[row.in]];
+      const slot& out = t.slots[t.storage[row.out]];
+      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
+      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
+      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
+      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
+      if (row.in2_shape.size() > 0) {
+        const slot& in2 = t.slots[t.storage[row.in2]];
+        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
+        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
+        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
+      }
+      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
+      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      row.saved = reserve(round_up(row.saved_count));
+    }
+    t.scratch = reserve(t.scratch.sample);
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    t.plain_output = reserve(output);
+    t.plain_output_gradient = reserve(output);
+    t.workspace += line;  // partial vectors may be read past the end
+  }
+
+  /// Sizes and parameter order of every leaf; places follow once the tile is known.
+  static constexpr void list_leaves(tables& t) {
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      const node_row& row = t.nodes[i];
+      index parameter = row.parameters;
+      if (row.parameter_count == 0) return;
+      if constexpr (detail::has_affine<layer>) {
+        const affine_map& map = row.map;
+        const auto taps = static_cast<index>(map.kernel.size());
+        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
+        outer_leaf leaf;
+        leaf.node = i;
+        leaf.groups = static_cast<index>(map.groups);
+        leaf.outputs = static_cast<index>(map.group_outputs());
+        leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
+                           static_cast<index>(map.kernel.height * map.kernel.width)};
+        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+        leaf.view[2] = {group_channels, 1, taps};
+        leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
+        leaf.step[0].extent = static_cast<index>(map.out_size.height);
+        leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.parameter_output = group_channels * taps;
+        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        leaf.parameters = parameter;
+        add_leaf(t, leaf);
+        parameter += leaf.size();
+        if (map.bias) {
+          elementwise_leaf bias;
+          bias.node = i;
+          const extent places = map.adjoint ? map.in_size : map.out_size;
+          bias.count = static_cast<index>(map.bias_count());
+          bias.step_plane.extent = static_cast<index>(places.depth);
+          bias.step[0].extent = static_cast<index>(places.height);
+          bias.step[1].extent = static_cast<index>(places.width);
+          bias.parameters = parameter;
+          add_leaf(t, bias);
+        }
+      } else if constexpr (detail::has_factors<layer>) {
+        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
+          if (each.sparse) {
+            sparse_leaf leaf;
+            leaf.node = i;
+            leaf.slot = row.in;
+            leaf.positions = static_cast<index>(each.positions);
+            leaf.delta_step = static_cast<index>(each.delta.position_stride);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.width = static_cast<index>(each.columns);
+            leaf.vocabulary = static_cast<index>(each.rows);
+            leaf.skipped = each.skipped_id < each.rows ? static_cast<index>(each.skipped_id) : -1;
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else if (each.outer) {
+            outer_leaf leaf;
+            leaf.node = i;
+            leaf.outputs = static_cast<index>(each.rows);
+            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.parameter_output = static_cast<index>(each.columns);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else {
+            elementwise_leaf leaf;
+            leaf.node = i;
+            leaf.ones = each.other.from == source::ones;
+            leaf.count = static_cast<index>(each.rows);
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.other_stride = static_cast<index>(each.other.stride);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          }
+          parameter += static_cast<index>(each.size());
+        }
+      }
+    });
+    arrange_segments(t);
+  }
+  static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    leaf.owner = t.sparse_count;
+    for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
+      if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
+    }
+    t.sparse[t.sparse_count++] = leaf;
+  }
+  /// Where the segments of a sample lie.
+  static constexpr void arrange_segments(tables& t) {
+    for (std::size_t k = 0; k < t.sparse_count; ++k) t.sparse[t.sparse[k].owner].all_positions += t.sparse[k].positions;
+    for (std::size_t k = 0; k < t.sparse_count; ++k) {
+      sparse_leaf& leaf = t.sparse[k];
+      if (leaf.owner != k) continue;
+      leaf.counted = leaf.delta_step == 0 && leaf.delta_stride == 1 && !leaf.use.shared();
+      leaf.integers = t.sparse_integers;
+      leaf.rows = t.sparse_scalars;
+      t.sparse_integers += segment_integers(leaf);
+      t.sparse_scalars += round_up(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+      t.sparse_positions = std::max(t.sparse_positions, leaf.all_positions);
+      t.sparse_slots = std::max(t.sparse_slots, hash_slots(leaf));
+      t.sparse_size += leaf.size();
+    }
+  }
+  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
+    leaf.method = automatic ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
+    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+    if (leaf.use.first) {
+      if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.size());
+    } else {
+      leaf.native = native_of_first_use(t.outer, t.outer_count, leaf);
+    }
+    t.outer[t.outer_count++] = leaf;
+  }
+  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    if (leaf.use.first) {
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.count);
+    } else {
+      leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
+    }
+    t.elementwise[t.elementwise_count++] = leaf;
+  }
+  static constexpr tied_use use_of(std::size_t node) {
+    tied_use use{structure::owners[node] == node, true};
+    for (std::size_t later = node + 1; later < size; ++later) {
+      if (structure::owners[later] == structure::owners[node]) use.last = false;
+    }
+    return use;
+  }
+  template <class Leaves>
+  static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
+    for (std::size_t k = 0; k < count; ++k) {
+      if (leaves[k].node == structure::owners[leaf.node] && leaves[k].parameters == leaf.parameters) {
+        return leaves[k].native;
+      }
+    }
+    return 0;  // not reached: the first use is listed before
+  }
+
+  static constexpr place place_of(const node_row& row, operand from) {
+    const auto offset = static_cast<index>(from.offset);
+    switch (from.from) {
+      case source::activation:
+        return row.plain_x.at(offset);
+      case source::second_activation:
+        return row.plain_x2.at(offset);
+      case source::output:
+        return row.plain_y.at(offset);
+      case source::saved:
+        return row.saved.at(offset);
+      default:
+        return row.plain_dy.at(offset);
+    }
+  }
+
+  static constexpr void resolve_leaves(tables& t) {
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& in = t.slots[row.in];
+      const slot& out = t.slots[row.out];
+      const affine_map& map = row.map;
+      // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
+      const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
+      const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
+      leaf.x =
+          (map.adjoint ? out.gradient : in.value)
+              .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
+                  static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
+      leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
+      leaf.x_group = leaf.view[2].extent;
+      leaf.delta_group = leaf.outputs;
+      leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
+      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+      leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
+      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+    }
+    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+      elementwise_leaf& leaf = t.elementwise[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& out = t.slots[row.out];
+      leaf.delta = out.gradient.at(out.gradient_layout.start);
+      leaf.step_plane.delta = out.gradient_layout.plane;
+      leaf.step[0].delta = out.gradient_layout.row;
+      leaf.step[1].delta = out.gradient_layout.column;
+    }
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    std::size_t sparse = 0;
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
+        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        if (t.nodes[i].parameter_count == 0) return;
+        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
+          const auto delta_step = static_cast<index>(each.delta.position_stride);
+          const auto other_step = static_cast<index>(each.other.position_stride);
+          if (each.sparse) {
+            sparse_leaf& leaf = t.sparse[sparse++];
+            leaf.ids = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+          } else if (each.outer) {
+            outer_leaf& leaf = t.outer[outer++];
+            leaf.x = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          } else {
+            elementwise_leaf& leaf = t.elementwise[elementwise++];
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.other = place_of(t.nodes[i], each.other);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          }
+        }
+      }
+    });
+  }
+
+ public:
+  static constexpr tables table = build();
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/network.hpp - a network is a type: an input shape and a list of layers; every other shape is inferred
+//
+// `network<shape{1, 28, 28}, conv2d<16, 8>, relu, flatten, linear<10>>` unfolds into a list of nodes with compile-time
+// shapes, parameter counts and offsets. An object of it owns one aligned buffer: the parameters, in PyTorch's order.
+
+// pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
+// grows
+
+#include <new>
+
+namespace pergrad::inline v0_1::detail {
+
+/// Asks for memory that nobody fills: pages that are never written then cost nothing.
+struct uninitialised_t {};
+inline constexpr uninitialised_t uninitialised{};
+
+template <class Scalar>
+class aligned_buffer {
+ public:
+  aligned_buffer() = default;
+  /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
+  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+    std::uninitialized_fill_n(data_.get(), count, Scalar{});
+  }
+  /// The same without the zeros.
+  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+    if (count == 0) return;
+    void* memory = nullptr;
+    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
+      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
+    }
+    if (memory == nullptr) {
+      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
+                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
+    }
+    data_.reset(static_cast<Scalar*>(memory));
+  }
+
+  [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
+  [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::span<Scalar> span() noexcept { return {data_.get(), size_}; }
+  [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
+
+ private:
+  static constexpr std::align_val_t alignment{64};
+  struct release {
+    void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
+  };
+  std::unique_ptr<Scalar, release> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/initialise.hpp - first values of the parameters, by PyTorch's names and with PyTorch's defaults
+//
+// Initial values are public: they need no secure randomness. Every value is a pure function of (seed, parameter index),
+// so a network starts alike on any machine. fan_in = in / groups * taps, fan_out = out * taps as
+// torch.nn.init counts them.
+
+#include <cmath>
+#include <numbers>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// splitmix64 of (seed, index): public randomness, not for anything private (Steele, Lea & Flood 2014).
+[[nodiscard]] constexpr std::uint64_t public_bits(std::uint64_t seed, std::uint64_t index) noexcept {
+  std::uint64_t state = seed * 0xD1342543DE82EF95U + (index + 1) * 0x9E3779B97F4A7C15U;
+  state = (state ^ (state >> 30U)) * 0xBF58476D1CE4E5B9U;
+  state = (state ^ (state >> 27U)) * 0x94D049BB133111EBU;
+  return state ^ (state >> 31U);
+}
+/// Uniform in [0, 1) with 53 bits.
+[[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
+  return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
+}
+[[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+}
+
+struct fans {
+  double in = 1;
+  double out = 1;
+};
+
+}  // namespace detail
+
+/// PyTorch's own default of `nn.Linear` and `nn.Conv2d` (reset_parameters): weights and biases uniform in
+/// ±1/sqrt(fan_in).
+struct layer_default {
+  std::uint64_t seed = 0;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept { return bias(index, fan); }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept {
+    return (2 * detail::public_uniform(seed, index) - 1) / std::sqrt(fan.in);
+  }
+};
+/// `nn.init.kaiming_uniform_`: weights uniform in ±gain sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)); biases as
+/// `layer_default`.
+struct kaiming_uniform : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_uniform(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    const double bound = std::sqrt(6 / ((1 + negative_slope * negative_slope) * fan.in));
+    return bound * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.kaiming_normal_`: weights N(0, gain² / fan_in); biases as `layer_default`.
+struct kaiming_normal : layer_default {
+  double negative_slope = 0;
+  constexpr explicit kaiming_normal(std::uint64_t with_seed, double a = 0)
+      : layer_default{with_seed}, negative_slope{a} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return std::sqrt(2 / ((1 + negative_slope * negative_slope) * fan.in)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.xavier_uniform_`: weights uniform in ±gain sqrt(6 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_uniform : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_uniform(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(6 / (fan.in + fan.out)) * (2 * detail::public_uniform(seed, index) - 1);
+  }
+};
+/// `nn.init.xavier_normal_`: weights N(0, gain² · 2 / (fan_in + fan_out)); biases as `layer_default`.
+struct xavier_normal : layer_default {
+  double gain = 1;
+  constexpr explicit xavier_normal(std::uint64_t with_seed, double with_gain = 1)
+      : layer_default{with_seed}, gain{with_gain} {}
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans fan) const noexcept {
+    return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
+  }
+};
+/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+struct uniform {
+  std::uint64_t seed = 0;
+  double low = 0;
+  double high = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return low + (high - low) * detail::public_uniform(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
+struct normal {
+  std::uint64_t seed = 0;
+  double mean = 0;
+  double standard_deviation = 1;
+  [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
+    return mean + standard_deviation * detail::public_normal(seed, index);
+  }
+  [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+};
+/// `nn.init.constant_` on every parameter.
+struct constant {
+  double value = 0;
+  [[nodiscard]] double weight(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+  [[nodiscard]] double bias(std::uint64_t /*index*/, detail::fans /*fan*/) const noexcept { return value; }
+};
+/// `nn.init.zeros_` on every parameter.
+struct zeros : constant {};
+/// `nn.init.ones_` on every parameter.
+struct ones : constant {
+  constexpr ones() : constant{1} {}
+};
+
+namespace detail {
+
+/// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
+/// with two inputs takes the second's shape behind the first's.
+template <class Layer, class Initialiser, class Scalar>
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
+                           std::span<Scalar> parameters, [[maybe_unused]] shape second = {}) {
+  if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
+    Layer::initialise(in, second, initialiser, first, parameters);
+  } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
+    Layer::initialise(in, initialiser, first, parameters);
+  } else if constexpr (has_affine<Layer>) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const affine_map map = Layer::affine(in);
+    const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const bool weight = i < map.weight_count();
+      parameters[i] =
+          static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+    }
+  } else {
+    const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+template <class Network>
+class tape;
+
+/// The type behind `network`: use that name. One object holds the parameters of one model.
+template <class Scalar, shape Input, class... Layers>
+class static_network {
+ public:
+  using scalar = Scalar;
+  using structure = detail::structure<Input, Layers...>;
+  using tape = pergrad::tape<static_network>;
+  /// The same network with another scalar type.
+  template <class Other>
+  using rebind = static_network<Other, Input, Layers...>;
+
+  static constexpr shape input_shape = Input;
+  static constexpr shape output_shape = structure::shapes[structure::size];
+  /// Number of parameters, biases included.
+  static constexpr std::size_t parameter_count = structure::found.trained;
+  /// Number of parameters inside `frozen`, which are not trained and not part of `parameter_count`.
+  static constexpr std::size_t frozen_parameter_count = structure::found.frozen;
+  /// The type of one input value: integer ids or numbers.
+  using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
+
+  /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
+  template <class Executor, class Initialiser>
+  static_network(const Executor& /*executor*/, const Initialiser& initialiser)
+      : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
+    detail::for_each_index<structure::size>([&](auto index) {
+      constexpr std::size_t i = index;
+      using layer_type = typename structure::template layer_at<i>;
+      constexpr shape in = structure::shapes[structure::inputs[i]];
+      if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
+                                                  layer_parameters(i), structure::shapes[structure::inputs2[i]]);
+      }
+    });
+  }
+
+  /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
+  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span().first(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> parameters() const noexcept {
+    return parameters_.span().first(parameter_count);
+  }
+  /// The parameters of `frozen` layers, in the same order among themselves.
+  [[nodiscard]] std::span<Scalar> frozen_parameters() noexcept { return parameters_.span().subspan(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> frozen_parameters() const noexcept {
+    return parameters_.span().subspan(parameter_count);
+  }
+
+  /// Both, one after the other: what a checkpoint holds.
+  [[nodiscard]] std::span<Scalar> all_parameters() noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<const Scalar> all_parameters() const noexcept { return parameters_.span(); }
+
+  /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
+  /// index < structure::size.
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
+    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
+    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  }
+
+ private:
+  detail::aligned_buffer<Scalar> parameters_;
+};
+
+/// A network with parameters of type `Scalar` (float or double).
+template <class Scalar, shape Input, class... Layers>
+using basic_network = typename detail::gate<Scalar, Input, Layers...>::type;
+
+/// A network in single precision: `network<shape{1, 28, 28}, flatten, linear<10>>`.
+template <shape Input, class... Layers>
+using network = typename detail::gate<float, Input, Layers...>::type;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
+//
+// A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
+// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+
+// pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
+//
+// Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
+// that is computed depends on it.
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace pergrad::inline v0_1 {
+
+/// A number of threads; 0 means all that the machine has.
+struct threads {
+  std::size_t count = 0;
+};
+
+/// Runs everything on the CPU. Give the same executor to the network, the tape and every evaluation.
+///
+/// Results do not depend on the number of threads, bit for bit. Not copyable: it owns its threads.
+class host {
+ public:
+  host() : host{threads{}} {}
+  explicit host(threads wanted) : crew_{std::make_unique<crew>()} {
+    std::size_t count = wanted.count == 0 ? std::thread::hardware_concurrency() : wanted.count;
+    count = count == 0 ? 1 : count;
+    if (count > most_threads) throw std::invalid_argument("pergrad: threads must be at most 1024");
+    crew_->members.reserve(count - 1);
+    for (std::size_t worker = 1; worker < count; ++worker) {
+      crew_->members.emplace_back([shared = crew_.get(), worker] { serve(*shared, worker); });
+    }
+  }
+
+  /// Threads that work, the caller's included.
+  [[nodiscard]] std::size_t thread_count() const noexcept { return crew_->members.size() + 1; }
+
+  /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
+  /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
+  template <class Function>
+  void parallel(std::size_t count, Function&& f) const {
+    using function_type = std::remove_reference_t<Function>;
+    if (count == 0) return;
+    if (employer() == crew_.get()) {
+      throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
+    }
+    const std::lock_guard lock{crew_->one_job_at_a_time};
+    crew& shared = *crew_;
+    shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
+    shared.call = [](void* context, std::size_t task, std::size_t worker) {
+      (*static_cast<function_type*>(context))(task, worker);
+    };
+    shared.count = count;
+    shared.next.store(0, std::memory_order_relaxed);
+    const bool alone = count == 1 || shared.members.empty();
+    if (!alone) {
+      shared.busy.store(0, std::memory_order_release);
+      shared.job.fetch_add(1, std::memory_order_release);
+      shared.job.notify_all();
+    }
+    work(shared, 0);
+    if (!alone) {
+      // Only for those who have begun: a member that another program keeps off its core finds the job closed.
+      for (std::size_t waiting = shared.busy.fetch_or(closed, std::memory_order_acq_rel) | closed; waiting != closed;
+           waiting = shared.busy.load(std::memory_order_acquire)) {
+        if (!spin([&] { return shared.busy.load(std::memory_order_acquire) == closed; })) {
+          shared.busy.wait(waiting, std::memory_order_acquire);
+        }
+      }
+    }
+    if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
+  }
+
+ private:
+  static constexpr std::size_t most_threads = 1024;
+  static constexpr std::size_t closed = std::size_t{1} << 16U;
+
+  struct crew {
+    std::vector<std::thread> members;
+    std::mutex one_job_at_a_time;
+    std::mutex failure_mutex;
+    std::exception_ptr failure;
+    void* context = nullptr;
+    void (*call)(void*, std::size_t, std::size_t) = nullptr;
+    std::size_t count = 0;
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
+    std::atomic<std::uint32_t> job{0};
+    std::atomic<bool> stop{false};
+
+    crew() = default;
+    crew(const crew&) = delete;
+    crew& operator=(const crew&) = delete;
+    ~crew() {
+      stop.store(true, std::memory_order_relaxed);
+      job.fetch_add(1, std::memory_order_release);
+      job.notify_all();
+      for (std::thread& member : members) member.join();
+    }
+  };
+
+  /// Waits a few microseconds for `done`, as steps follow each other closely; then a sleep is cheaper.
+  template <class Condition>
+  static bool spin(Condition done) noexcept {
+    constexpr int rounds = 4000;
+    for (int round = 0; round < rounds; ++round) {
+      if (done()) return true;
+#if defined(__x86_64__) || defined(__i386__)
+      __builtin_ia32_pause();
+#endif
+    }
+    return false;
+  }
+
+  /// Whose task this thread is working on, if any.
+  [[nodiscard]] static const crew*& employer() noexcept {
+    thread_local const crew* current = nullptr;
+    return current;
+  }
+
+  static void work(crew& shared, std::size_t worker) noexcept {
+    const crew* const before = std::exchange(employer(), &shared);
+    for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
+         task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
+      try {
+        shared.call(shared.context, task, worker);
+      } catch (...) {
+        const std::lock_guard lock{shared.failure_mutex};
+        if (!shared.failure) shared.failure = std::current_exception();
+      }
+    }
+    employer() = before;
+  }
+
+  static void serve(crew& shared, std::size_t worker) noexcept {
+    std::uint32_t seen = 0;
+    while (true) {
+      if (!spin([&] { return shared.job.load(std::memory_order_acquire) != seen; })) {
+        shared.job.wait(seen, std::memory_order_acquire);
+      }
+      const std::uint32_t current = shared.job.load(std::memory_order_acquire);
+      if (current == seen) continue;
+      seen = current;
+      if (shared.stop.load(std::memory_order_relaxed)) return;
+      if (!begin(shared)) continue;
+      work(shared, worker);
+      if (shared.busy.fetch_sub(1, std::memory_order_acq_rel) == closed + 1) shared.busy.notify_all();
+    }
+  }
+
+  /// Joins those at work, unless the job is closed: then nothing that belongs to it may be read.
+  static bool begin(crew& shared) noexcept {
+    std::size_t busy = shared.busy.load(std::memory_order_acquire);
+    while ((busy & closed) == 0) {
+      if (shared.busy.compare_exchange_weak(busy, busy + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+        return true;
+    }
+    return false;
+  }
+
+  std::unique_ptr<crew> crew_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted
+// sum
+//
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
+// loops.
+
 // pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
 //
 //   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
 //
-// r runs over up to three nested row loops, k over up to three nested reduction loops, all with strides of their own.
+// r runs over up to four nested row loops, k over up to four nested reduction loops, all with strides of their own.
 // Nothing asks that different (r, k) read different elements of `left`, and that is the point: in a channels-last image
 // whose rows lie `pitch` apart, the patches of a convolution are such a view, so with the output gradient called delta
 //   forward           rows (oh, ow)          reduce (kh, kw*C)   left = image    right = packed weights
@@ -3711,7 +5352,7 @@ template <class Scalar>
 struct tile_task {
   const Scalar* left;
   const Scalar* right;
-  const loop* reduce;
+  const loop* reduce;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
   Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
   first_lanes<Scalar> last;          // the columns that the last vector of a row has
@@ -3752,6 +5393,7 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   const Scalar* volatile outer_right = right;
   const Scalar* volatile middle_left = left;
   const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
@@ -3770,11 +5412,18 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
       right = middle_right + reduce[1].right;
     } else {
       outer_count = outer_count - 1;
-      if (outer_count <= 0) {
-        break;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
+          break;
+        }
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
+        outer_count = reduce[0].extent;
       }
-      left = outer_left + reduce[0].left;
-      right = outer_right + reduce[0].right;
       outer_left = left;
       outer_right = right;
       middle_count = reduce[1].extent;
@@ -3853,6 +5502,8 @@ struct product_shape {
   rows row[3];
   loop reduce[3];
   std::ptrdiff_t columns = 0;
+  rows outer_row{};     ///< around the three row loops; volumes need it
+  loop outer_reduce{};  ///< around the three reduction loops
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 
@@ -3860,6 +5511,14 @@ struct product_shape {
 ///
 /// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
 [[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
+  if (shape.row[0].extent == 1) {
+    shape.row[0] = shape.outer_row;
+    shape.outer_row = rows{};
+  }
+  if (shape.reduce[0].extent == 1) {
+    shape.reduce[0] = shape.outer_reduce;
+    shape.outer_reduce = loop{};
+  }
   for (int pass = 0; pass < 2; ++pass) {
     for (int outer = 1; outer >= 0; --outer) {
       rows& above = shape.row[outer];
@@ -3882,6 +5541,26 @@ struct product_shape {
       }
     }
   }
+  if (shape.outer_row.extent != 1 || shape.outer_reduce.extent != 1) {
+    rows& row = shape.row[0];
+    const bool row_joins = shape.outer_row.extent != 1 && shape.outer_row.left == row.extent * row.left &&
+                           shape.outer_row.out == row.extent * row.out;
+    if (row_joins) {
+      row.extent *= shape.outer_row.extent;
+      shape.outer_row = rows{};
+    }
+    loop& reduce = shape.reduce[0];
+    const bool reduce_joins = shape.outer_reduce.extent != 1 &&
+                              shape.outer_reduce.left == reduce.extent * reduce.left &&
+                              shape.outer_reduce.right == reduce.extent * reduce.right;
+    if (reduce_joins) {
+      reduce.extent *= shape.outer_reduce.extent;
+      shape.outer_reduce = loop{};
+    }
+    const bool moves =
+        (shape.outer_row.extent != 1 && row.extent == 1) || (shape.outer_reduce.extent != 1 && reduce.extent == 1);
+    if (moves) return coalesce(shape);
+  }
   return shape;
 }
 
@@ -3898,14 +5577,14 @@ struct tile_rows {
 /// Steps through the rows of a product in order, a tile at a time.
 class row_cursor {
  public:
-  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row} {
+  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
     for (std::size_t step = 0; step < tile_rows_limit; ++step) {
       even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
       even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
     }
   }
 
-  void restart() noexcept { inner_ = middle_ = outer_ = left_ = out_ = 0; }
+  void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
 
   /// The next `count` rows, which must exist; valid until the next call.
   [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
@@ -3939,16 +5618,21 @@ class row_cursor {
     inner_ = 0;
     if (++middle_ == row_[1].extent) {
       middle_ = 0;
-      ++outer_;
+      if (++outer_ == row_[0].extent) {
+        outer_ = 0;
+        ++outermost_;
+      }
     }
-    left_ = outer_ * row_[0].left + middle_ * row_[1].left;
-    out_ = outer_ * row_[0].out + middle_ * row_[1].out;
+    left_ = outermost_ * outermost_row_.left + outer_ * row_[0].left + middle_ * row_[1].left;
+    out_ = outermost_ * outermost_row_.out + outer_ * row_[0].out + middle_ * row_[1].out;
   }
 
   const rows* row_;
+  const rows& outermost_row_;
   std::ptrdiff_t inner_ = 0;
   std::ptrdiff_t middle_ = 0;
   std::ptrdiff_t outer_ = 0;
+  std::ptrdiff_t outermost_ = 0;
   std::ptrdiff_t left_ = 0;
   std::ptrdiff_t out_ = 0;
   std::ptrdiff_t even_left_[tile_rows_limit] = {};
@@ -3980,14 +5664,15 @@ template <class Scalar, class Epilogue>
 void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
            Epilogue& given_epilogue) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const auto row_count = static_cast<std::size_t>(shape.row[0].extent * shape.row[1].extent * shape.row[2].extent);
+  const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
+                                                  shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
   if (row_count == 0) {
     return;
   }
-  loop reduce[3] = {shape.reduce[0], shape.reduce[1], shape.reduce[2]};
-  if (reduce[0].extent == 0 || reduce[1].extent == 0) {  // the tiles want only the innermost loop to be empty
-    reduce[0].extent = reduce[1].extent = 1;
+  loop reduce[4] = {shape.reduce[0], shape.reduce[1], shape.reduce[2], shape.outer_reduce};
+  if (reduce[0].extent == 0 || reduce[1].extent == 0 || reduce[3].extent == 0) {  // only the innermost may be empty
+    reduce[0].extent = reduce[1].extent = reduce[3].extent = 1;
     reduce[2].extent = 0;
   }
   Epilogue epilogue = given_epilogue;  // a copy that no store can alias
@@ -4086,23 +5771,25 @@ struct leaf_kernel {
 
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions.
-  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample,
-                                             const step_axis (&step)[2]) const noexcept {
+  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2],
+                                             const step_axis& plane) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const index inner = view[2].extent * leaf.outputs;
     return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
                       {view[1].extent, view[1].x, inner},
                       {view[2].extent, view[2].x, leaf.outputs}},
-                     {{samples, leaf.x.sample, delta_sample},
+                     {{plane.extent, plane.x, plane.delta},
                       {step[0].extent, step[0].x, step[0].delta},
                       {step[1].extent, step[1].x, step[1].delta}},
-                     leaf.outputs});
+                     leaf.outputs,
+                     {leaf.view_plane.extent, leaf.view_plane.x, view[0].extent * view[1].extent * inner},
+                     {samples, leaf.x.sample, delta_sample}});
   }
 
   /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
   double instantiate(index sample, Scalar* out) const noexcept {
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
-    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_store<Scalar> squares_of;
@@ -4112,9 +5799,23 @@ struct leaf_kernel {
     return squared;
   }
 
+  /// Adds G_b to `out`; returns the squared norm of the sum. `scratch` has room for a gradient.
+  double instantiate_onto(index sample, Scalar* out, Scalar* scratch) const noexcept {
+    if (leaf.delta_stride != 1) {
+      instantiate_scattered(sample, scratch);
+      add_to(out, static_cast<const Scalar*>(scratch), leaf.size());
+    } else {
+      const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
+      for (index g = 0; g < leaf.groups; ++g) {
+        product(shape, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
+      }
+    }
+    return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+
   /// ‖G_b‖² without keeping G_b.
   [[nodiscard]] double direct(index sample) const noexcept {
-    const product_shape shape = gradient_shape(1, 0, leaf.step);
+    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
@@ -4195,7 +5896,7 @@ struct leaf_kernel {
       }
       return;
     }
-    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step);
+    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
     for (index g = 0; g < leaf.groups; ++g)
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
@@ -4206,25 +5907,26 @@ struct leaf_kernel {
     const index sample_size = leaf.positions() * width;
     for (index b = 0; b < samples; ++b) {
       Scalar* to = scaled + b * sample_size;
-      for (index i = 0; i < leaf.step[0].extent; ++i) {
-        for (index j = 0; j < leaf.step[1].extent; ++j, to += width) {
-          const Scalar* from = delta(b, 0) + i * leaf.step[0].delta + j * leaf.step[1].delta;
-          if (weights[b] == 0) {
-            std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
-            continue;
-          }
+      for_each_position(leaf.positions(), [&](index, index, index delta_t) {
+        const Scalar* from = delta(b, 0) + delta_t;
+        if (weights[b] == 0) {
+          std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
+        } else {
           // Where this is subnormal, `spread` accounts for its rounding. Dropping it instead would leave what it
           // cancels.
           for_each_vector<Scalar>(width, [&](index n, const auto& lanes) {
             lanes.store(to + n, splat(weights[b]) * lanes.load(from + n));
           });
         }
-      }
+        to += width;
+      });
     }
     step_axis step[2] = {leaf.step[0], leaf.step[1]};
+    step_axis plane = leaf.step_plane;
     step[1].delta = width;
     step[0].delta = width * step[1].extent;
-    const product_shape shape = gradient_shape(samples, sample_size, step);
+    plane.delta = step[0].delta * step[0].extent;
+    const product_shape shape = gradient_shape(samples, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
       product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
               epilogue::add{});
@@ -4250,18 +5952,27 @@ struct leaf_kernel {
   /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
   template <class Function>
   void for_each_position(index count, Function&& f) const {
+    index i = 0;
+    index j = 0;
+    index x_row = 0;
+    index delta_row = 0;
     for (index t = 0; t < count; ++t) {
-      const index i = t / leaf.step[1].extent;
-      const index j = t % leaf.step[1].extent;
-      f(t, i * leaf.step[0].x + j * leaf.step[1].x, i * leaf.step[0].delta + j * leaf.step[1].delta);
+      f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
+      if (++j < leaf.step[1].extent) continue;
+      j = 0;
+      ++i;
+      const index plane = i / leaf.step[0].extent;
+      const index row = i % leaf.step[0].extent;
+      x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
+      delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
     }
   }
   [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
-    for (index k = 0; k < view[0].extent; ++k) {
-      const index row = k * view[0].x;
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
       if (joined) {
         sum += dot(a + row, b + row, view[1].extent * view[2].extent);
         continue;
@@ -4300,42 +6011,57 @@ struct leaf_kernel {
   }
 };
 
-/// g_b of an elementwise leaf into `out`; returns its squared norm.
+/// g_b of an elementwise leaf into `out`, or added to it; returns the squared norm of what is there then.
 template <class Scalar>
-inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out) noexcept {
+inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out,
+                          bool onto = false) noexcept {
   const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
   const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
-  std::fill_n(out, leaf.count, Scalar{0});
-  for (index i = 0; i < leaf.step[0].extent; ++i) {
-    for (index j = 0; j < leaf.step[1].extent; ++j) {
-      const Scalar* delta_here = delta + i * leaf.step[0].delta + j * leaf.step[1].delta;
-      if (leaf.ones && leaf.delta_stride == 1) {
-        add_to(out, delta_here, leaf.count);
-        continue;
-      }
-      const Scalar* other_here = other + i * leaf.step[0].x + j * leaf.step[1].x;
-      for (index n = 0; n < leaf.count; ++n) {
-        const Scalar value = delta_here[n * leaf.delta_stride];
-        out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+  if (!onto) std::fill_n(out, leaf.count, Scalar{0});
+  for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
+    const Scalar* delta_plane = delta + plane * leaf.step_plane.delta;
+    const Scalar* other_plane = other + plane * leaf.step_plane.x;
+    for (index i = 0; i < leaf.step[0].extent; ++i) {
+      for (index j = 0; j < leaf.step[1].extent; ++j) {
+        const Scalar* delta_here = delta_plane + i * leaf.step[0].delta + j * leaf.step[1].delta;
+        if (leaf.ones && leaf.delta_stride == 1) {
+          add_to(out, delta_here, leaf.count);
+          continue;
+        }
+        const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
+        if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
+          for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
+            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
+          });
+          continue;
+        }
+        for (index n = 0; n < leaf.count; ++n) {
+          const Scalar value = delta_here[n * leaf.delta_stride];
+          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+        }
       }
     }
   }
   return squares(static_cast<const Scalar*>(out), leaf.count);
 }
 
-/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf,
-/// a row being one element of the view with all outputs.
-template <class Function>
-inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+/// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
+[[nodiscard]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
   const index rows_count = leaf.view_width();
   const index inner = leaf.view[1].extent * leaf.view[2].extent;
-  for (index r = first_row; r < last_row; ++r) {
-    const index g = r / rows_count;
-    const index k = r % rows_count;
-    const index parameter = leaf.parameters + g * leaf.parameter_group + k / inner * leaf.view[0].parameter +
-                            k % inner / leaf.view[2].extent * leaf.view[1].parameter +
-                            k % leaf.view[2].extent * leaf.view[2].parameter;
-    const index native = leaf.native + r * leaf.outputs;
+  const index k = row % rows_count;
+  return leaf.parameters + row / rows_count * leaf.parameter_group +
+         k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
+         k / inner % leaf.view[0].extent * leaf.view[0].parameter +
+         k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
+}
+
+/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf.
+template <class Function>
+inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+  for (index row = first_row; row < last_row; ++row) {
+    const index parameter = parameter_of_row(leaf, row);
+    const index native = leaf.native + row * leaf.outputs;
     for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
   }
 }
@@ -4385,6 +6111,17 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
+/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few megabytes,
+/// within limits. A multiple of the tile; depends on the network alone.
+template <class Network>
+inline constexpr index chunk_samples = [] {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index bytes = std::max<index>(
+      1, table.sparse_integers * 4 + table.sparse_scalars * static_cast<index>(sizeof(typename Network::scalar)));
+  const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
+  return std::max<index>(1, samples / table.tile) * table.tile;
+}();
+
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
 inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.native_size* static_cast<index>(
@@ -4417,6 +6154,14 @@ class tape {
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
     lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
               "a tape's sums", detail::uninitialised};
+    if constexpr (program::table.sparse_count > 0) {
+      const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
+      finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
+      integers_ = {total(program::table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
+      scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
+      weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count* sums.count), "a tape's weights"};
+      additions_ = {total(program::table.sparse_size, sums.count), "a tape's sums over tables", detail::uninitialised};
+    }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
 
@@ -4428,7 +6173,8 @@ class tape {
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
-                             direction_.size()) +
+                             direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
            sizeof(on_host::norm_part) * parts_.size();
   }
 
@@ -4442,6 +6188,8 @@ class tape {
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;
   static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index finder_stride =
+      on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr on_host::index parts_stride =
       on_host::round_up(table.tile * static_cast<on_host::index>(std::max<std::size_t>(1, table.layer_groups)));
 
@@ -4455,6 +6203,12 @@ class tape {
   detail::aligned_buffer<scalar> panels_;
   detail::aligned_buffer<scalar> lanes_;
   detail::aligned_buffer<scalar> direction_;
+  // Of networks with tables of which a sample uses few rows:
+  detail::aligned_buffer<std::int32_t> finders_;
+  detail::aligned_buffer<std::int32_t> integers_;
+  detail::aligned_buffer<scalar> scalars_;
+  detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
+  detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
 };
 
 namespace on_host {
@@ -4469,6 +6223,11 @@ struct tape_access {
   [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
   [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
   [[nodiscard]] static auto* direction(auto& tape) noexcept { return tape.direction_.data(); }
+  [[nodiscard]] static auto* finder(auto& tape) noexcept { return tape.finders_.data(); }
+  [[nodiscard]] static auto* integers(auto& tape) noexcept { return tape.integers_.data(); }
+  [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
+  [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
+  [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
   // clang-format on
 };
 
@@ -4540,6 +6299,7 @@ template <class Network>
     };
     if (i == 0) row.tape_bytes += slot_bytes(0);
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
+    if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
       if (leaf.node != i) continue;
@@ -4552,7 +6312,18 @@ template <class Network>
       const on_host::elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.node != i) continue;
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
-      row.modelled_cost += static_cast<double>(leaf.count * (leaf.step[0].extent * leaf.step[1].extent + 2));
+      row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
+    }
+    // A table's rows are instantiated: those that a sample uses, at most one a position.
+    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+      const on_host::sparse_leaf& leaf = table.sparse[k];
+      if (leaf.node != i) continue;
+      row.method = norm_method::instantiate;
+      row.positions = static_cast<std::size_t>(leaf.positions);
+      row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
+      if (!leaf.use.first) continue;
+      row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
+      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
     }
   });
   return rows;
@@ -4612,368 +6383,525 @@ template <class Network>
 //
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
 // so the bits of a sum do not depend on the number of threads.
+//
+// Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
+// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 
-// pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
+// pergrad/host/gather.hpp - sums of outer products from where they were formed to where the caller wants them
+//
+// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
+// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
+// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
-template <class Network>
-class passes {
- public:
-  using scalar = typename Network::scalar;
-  using program = on_host::program<Network>;
-  static constexpr const auto& table = program::table;
-  static constexpr std::size_t size = program::size;
+/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
+template <class Scalar>
+struct lane_sum {
+  std::span<const Scalar* const> lanes;
+  Scalar scale = 1;
+  Scalar* out = nullptr;
+  bool accumulate = false;
 
-  passes(const Network& network, const scalar* panels, scalar* workspace)
-      : parameters_{network.parameters().data()}, panels_{panels}, workspace_{workspace} {}
-
-  /// All affine weights into the order that products read them in.
-  static void pack(const host& executor, const Network& network, scalar* panels, bool backward) {
-    const scalar* parameters = network.parameters().data();
-    index tasks = 0;
-    for (const node_row& row : table.nodes) tasks += pack_tasks(row);
-    executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
-      auto task = static_cast<index>(task_number);
-      for (const node_row& row : table.nodes) {
-        if (task >= pack_tasks(row)) {
-          task -= pack_tasks(row);
-          continue;
-        }
-        const auto outputs = static_cast<index>(row.map.out_channels);
-        const index first = task * outputs_per_task(row);
-        const index last = std::min(outputs, first + outputs_per_task(row));
-        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
-        if (backward && row.input_gradient) {
-          pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
-        }
-        return;
-      }
+  /// The sum of one element.
+  void finish(index parameter, index native) const noexcept {
+    Scalar total = 0;
+    for (const Scalar* lane : lanes) total += lane[native];
+    total *= scale;
+    out[parameter] = accumulate ? out[parameter] + total : total;
+  }
+  /// The sums of `count` elements from `native` on into `totals`.
+  void add_lanes(index native, index count, Scalar* totals) const noexcept {
+    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+      vector<Scalar> total{};
+      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      part.store(totals + i, total * splat(scale));
     });
   }
-
-  void load(const void* context, const scalar* (*input)(const void*, std::size_t), std::size_t first, index samples) {
-    const slot& to = table.slots[0];
-    constexpr layout plain = lay_out(arrange(Network::input_shape), {});
-    for (index b = 0; b < samples; ++b) {
-      const scalar* from = input(context, first + static_cast<std::size_t>(b));
-      scalar* values = at(to.value, b);
-      const arrangement& image = plain.values;
-      if (image.plain()) {
-        transfer(plain, from, to.value_layout, values, false);
-        continue;
-      }
-      for (index c = 0; c < image.channels; ++c) {
-        for (index i = 0; i < image.height; ++i) {
-          scalar* row = values + to.value_layout.start + i * to.value_layout.row + c;
-          for (index j = 0; j < image.width; ++j) row[j * to.value_layout.column] = *from++;
-        }
-      }
-    }
-  }
-
-  void forward(index begin, index end) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (const step_function step : steps) (this->*step)(begin, end);
-    }
-    (std::make_index_sequence<size>{});
-    const slot& out = table.slots[table.storage[size]];
-    for (index b = begin; b < end; ++b)
-      gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
-  }
-
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
-  /// gradient of the node's output is complete and before its input's is formed.
-  template <class Function>
-  void backward(index begin, index end, Function&& when_complete) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
-      for (std::size_t i = size; i-- > 0;) {
-        const node_row& row = table.nodes[i];
-        if (!row.backward) continue;
-        if (row.kind == node_kind::general) {
-          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
-          when_complete(i);
-        } else {
-          if (row.parameter_count > 0) when_complete(i);
-          (this->*steps[i])(begin, end);
-        }
-      }
-    }
-    (std::make_index_sequence<size>{});
-  }
-
-  [[nodiscard]] std::span<const scalar> output(index b) const {
-    return {at(table.plain_output, b), static_cast<std::size_t>(output_size)};
-  }
-  [[nodiscard]] std::span<scalar> output_gradient(index b) {
-    return {at(table.plain_output_gradient, b), static_cast<std::size_t>(output_size)};
-  }
-  void scatter_output_gradient(index b) {
-    const slot& out = table.slots[table.storage[size]];
-    if (!table.nodes[size - 1].backward) return;
-    scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
-  }
-
-  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly
-  /// zero.
-  void erase(std::size_t node, index b) {
-    const node_row& row = table.nodes[node];
-    const slot& in = table.slots[table.storage[row.in]];
-    const slot& out = table.slots[table.storage[row.out]];
-    if (row.kind == node_kind::affine) {
-      fill_zero(in.value_layout, at(in.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
-      return;
-    }
-    std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
-    std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
-    std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
-    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
-  }
-
- private:
-  using step_function = void (passes::*)(index, index);
-  static constexpr index output_size = static_cast<index>(Network::output_shape.size());
-
-  [[nodiscard]] scalar* at(place where, index sample) const {
-    return workspace_ + where.offset + sample * where.sample;
-  }
-  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[table.storage[which]]; }
-
-  static constexpr index outputs_per_task(const node_row& row) {
-    return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
-  }
-  static constexpr index pack_tasks(const node_row& row) {
-    return row.kind == node_kind::affine
-               ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
-               : 0;
-  }
-
-  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index count) {
-    for (index i = 0; i < count; ++i) plain[i] = values[from.position(i)];
-  }
-  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index count, bool accumulate) {
-    for (index i = 0; i < count; ++i) {
-      scalar& value = values[to.position(i)];
-      value = accumulate ? value + plain[i] : plain[i];
-    }
-  }
-
-  template <std::size_t Index>
-  void forward_step(index begin, index end) {
-    using layer = typename program::template layer_at<Index>;
-    static constexpr node_row row = table.nodes[Index];
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    if constexpr (row.kind == node_kind::affine) {
-      affine_forward(row, begin, end);
-    } else if constexpr (row.kind == node_kind::elementwise) {
-      for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
-                                                   at(out.value, b));
-      }
-    } else if constexpr (row.kind == node_kind::pooling) {
-      for (index b = begin; b < end; ++b) {
-        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
-                                               at(out.value, b));
-      }
-    } else if constexpr (row.kind == node_kind::branch_sum) {
-      const slot& in2 = slot_of(row.in2);
-      for (index b = begin; b < end; ++b) {
-        transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
-        transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
-      }
-    } else if constexpr (row.kind == node_kind::general) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
-        if constexpr (detail::has_saving_forward<layer, scalar>) {
-          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
-        } else {
-          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
-        }
-        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
-      }
-    }
-  }
-
-  template <std::size_t Index>
-  void backward_step(index begin, index end) {
-    using layer = typename program::template layer_at<Index>;
-    static constexpr node_row row = table.nodes[Index];
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    if constexpr (row.kind == node_kind::affine) {
-      if (row.input_gradient) affine_backward(row, begin, end);
-    } else if constexpr (row.kind == node_kind::elementwise) {
-      for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
-                                                    at(out.value, b), out.gradient_layout, at(out.gradient, b),
-                                                    in.gradient_layout, at(in.gradient, b), row.accumulate);
-      }
-    } else if constexpr (row.kind == node_kind::pooling) {
-      for (index b = begin; b < end; ++b) {
-        if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
-        pooling_kernel<layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
-                                                at(out.value, b), out.gradient_layout, at(out.gradient, b),
-                                                in.gradient_layout, at(in.gradient, b));
-      }
-    } else if constexpr (row.kind == node_kind::branch_sum) {
-      const slot& in2 = slot_of(row.in2);
-      for (index b = begin; b < end; ++b) {
-        if (row.input_gradient) {
-          transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
-        }
-        if (row.input2_gradient) {
-          transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
-        }
-      }
-    } else if constexpr (row.kind == node_kind::general) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
-        const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
-        const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
-        if constexpr (detail::has_saving_backward<layer, scalar>) {
-          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
-        } else {
-          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
-        }
-        if (row.input_gradient) {
-          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
-        }
-      }
-    }
-  }
-
-  [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
-  [[nodiscard]] static constexpr index out_size(const node_row& row) {
-    return static_cast<index>(row.out_shape.size());
-  }
-  [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
-    return {parameters_ + row.parameters, static_cast<std::size_t>(row.parameter_count)};
-  }
-  [[nodiscard]] std::span<const scalar> input_of(const node_row& row, index b) const {
-    return {at(row.plain_x, b), row.in_shape.size()};
-  }
-  [[nodiscard]] std::span<scalar> output_of(const node_row& row, index b) const {
-    return {at(row.plain_y, b), row.out_shape.size()};
-  }
-  [[nodiscard]] std::span<scalar> saved_of(const node_row& row, index b) const {
-    return {at(row.saved, b), static_cast<std::size_t>(row.saved_count)};
-  }
-
-  /// y = view(x) W + b: rows are samples and positions, the reduction runs over the view.
-  void affine_forward(const node_row& row, index begin, index end) const {
-    const affine_map& map = row.map;
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    const layout& x = in.value_layout;
-    const layout& y = out.value_layout;
-    const auto number = [](std::size_t value) { return static_cast<index>(value); };
-    const index channels = number(map.in_channels / map.groups);
-    const index outputs = number(map.group_outputs());
-    const index width = number(map.kernel.width);
-    const product_shape shape =
-        coalesce({{{end - begin, in.value.sample, out.value.sample},
-                   {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
-                   {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
-                  {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
-                   {width, number(map.dilation.width) * x.column, channels * outputs},
-                   {channels, 1, outputs}},
-                  outputs});
-    const scalar* from =
-        at(in.value, begin) + x.start - number(map.padding.height) * x.row - number(map.padding.width) * x.column;
-    scalar* to = at(out.value, begin) + y.start;
-    const scalar* panel = panels_ + row.forward_panel;
-    const scalar* bias = parameters_ + row.parameters + number(map.weight_count());
-    const index panel_step = number(map.view_width()) * outputs;
-    for (index g = 0; g < number(map.groups); ++g) {
-      if (map.bias) {
-        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
-                epilogue::store_bias<scalar>{bias + g * outputs});
-      } else {
-        product(shape, from + g * channels, panel + g * panel_step, to + g * outputs, epilogue::store{});
-      }
-    }
-  }
-
-  /// The view's adjoint of delta W^T: one product a stride phase, over delta read through its halo.
-  void affine_backward(const node_row& row, index begin, index end) const {
-    const affine_map& map = row.map;
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    const layout& dx = in.gradient_layout;
-    const layout& dy = out.gradient_layout;
-    const auto number = [](std::size_t value) { return static_cast<index>(value); };
-    const index channels = number(map.in_channels / map.groups);
-    const index outputs = number(map.group_outputs());
-    const index samples = end - begin;
-    const scalar* delta = at(out.gradient, begin) + dy.start;
-    scalar* to = at(in.gradient, begin) + dx.start;
-    const scalar* panel = panels_ + row.backward_panel;
-    if (row.whole_view) {
-      const index row_values = dx.values.width * dx.values.channels;
-      const index whole = dx.values.size();
-      const index lines = dx.dense() ? 1 : dx.values.height;
-      for (index r = 0; r < lines; ++r) {
-        const product_shape shape = coalesce({{{}, {}, {samples, out.gradient.sample, in.gradient.sample}},
-                                              {{}, {}, {outputs, 1, whole}},
-                                              dx.dense() ? whole : row_values});
-        write(shape, delta, panel + r * row_values, to + r * dx.row, row.accumulate);
-      }
-      return;
-    }
-    for (index g = 0; g < number(map.groups); ++g) {
-      for_each_phase(map, [&](const phase& rows, const phase& columns) {
-        const scalar* here = panel;
-        panel += rows.taps * columns.taps * outputs * channels;
-        if (rows.inputs == 0 || columns.inputs == 0) return;
-        scalar* first = to + rows.first_input * dx.row + columns.first_input * dx.column + g * channels;
-        const index row_step = number(map.stride.height) * dx.row;
-        const index column_step = number(map.stride.width) * dx.column;
-        if (rows.taps == 0 || columns.taps == 0) {  // no window reaches these inputs
-          for (index b = 0; b < samples && !row.accumulate; ++b) {
-            for (index i = 0; i < rows.inputs; ++i) {
-              for (index j = 0; j < columns.inputs; ++j) {
-                std::fill_n(first + b * in.gradient.sample + i * row_step + j * column_step, channels, scalar{0});
-              }
-            }
-          }
-          return;
-        }
-        const product_shape shape = coalesce({{{samples, out.gradient.sample, in.gradient.sample},
-                                               {rows.inputs, dy.row, row_step},
-                                               {columns.inputs, dy.column, column_step}},
-                                              {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                                               {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                                               {outputs, 1, channels}},
-                                              channels});
-        const scalar* from = delta + (rows.first_delta - (rows.taps - 1) * rows.delta_step) * dy.row +
-                             (columns.first_delta - (columns.taps - 1) * columns.delta_step) * dy.column + g * outputs;
-        write(shape, from, here, first, row.accumulate);
-      });
-    }
-  }
-  static void write(const product_shape& shape, const scalar* left, const scalar* right, scalar* out, bool accumulate) {
-    if (accumulate) {
-      product(shape, left, right, out, epilogue::add{});
-    } else {
-      product(shape, left, right, out, epilogue::store{});
-    }
-  }
-
-  const scalar* parameters_;
-  const scalar* panels_;
-  scalar* workspace_;
 };
 
+/// Rows [first_row, last_row) of a leaf.
+template <class Scalar>
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  constexpr index most_rows = 32;
+  constexpr index most_outputs = 64;
+  Scalar totals[most_rows * most_outputs];
+  for (index row = first_row; row < last_row;) {
+    // Rows whose parameters lie equally far apart.
+    const index parameter = parameter_of_row(leaf, row);
+    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
+    index rows = 1;
+    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
+      ++rows;
+    }
+    for (index n = 0; n < leaf.outputs; n += most_outputs) {
+      const index outputs = std::min(most_outputs, leaf.outputs - n);
+      for (index r = 0; r < rows; ++r) {
+        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+      }
+      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
+      if (step == 1 && sum.accumulate) {
+        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else if (step == 1) {
+        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else {
+        for (index k = 0; k < outputs; ++k) {
+          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
+                       rows, sum.accumulate);
+        }
+      }
+    }
+    row += rows;
+  }
+}
+
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
+
 // pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
 //
 // Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this
 // table which sums to form, what to do with each sample's facts, and where rows go.
+
+// pergrad/host/tile_view.hpp - what a tiled layer sees: the samples of a tile, and products over all of them
+//
+// A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
+//   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
+//              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
+//   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
+//   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
+//   the rest   ids(b), length(b), random bits
+
+// pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
+//
+// State of RFC 8439 section 2.3, sixteen 32-bit words:
+//     "expa" "nd 3" "2-by" "te k" | key (8 words) | block counter | nonce (3 words)
+// ten double rounds of quarter rounds on columns and diagonals, then the input state is added. Block n depends on
+// (key, nonce, n) alone, hence any thread, vector width or machine can make its own part of one stream. The counter has
+// 32 bits and never wraps here: asking beyond block 2^32 - 1 throws.
+
+#include <bit>
+
+// pergrad/privacy/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
+//
+// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
+// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
+// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
+#error \
+    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
+#endif
+
+namespace pergrad::inline v0_1::detail {
+
+/// Number of 32-bit lanes of this target's widest vectors.
+#if defined(__AVX512F__)
+inline constexpr int native_lanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int native_lanes = 8;
+#else
+inline constexpr int native_lanes = 4;
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                               typename lanes<Lanes>::f32 b,
+                                                               typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
+#endif
+#if defined(__FMA__)
+    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
+    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrtf(x);
+  } else {
+#if defined(__AVX512F__)
+    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
+#endif
+#if defined(__AVX__)
+    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
+#endif
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(std::countl_zero(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+#if defined(__AVX512CD__)
+    if constexpr (Lanes == 16) return std::bit_cast<u32>(_mm512_lzcnt_epi32(std::bit_cast<__m512i>(x)));
+#if defined(__AVX512VL__)
+    if constexpr (Lanes == 8) return std::bit_cast<u32>(_mm256_lzcnt_epi32(std::bit_cast<__m256i>(x)));
+    if constexpr (Lanes == 4) return std::bit_cast<u32>(_mm_lzcnt_epi32(std::bit_cast<__m128i>(x)));
+#endif
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return std::bit_cast<u32>(vclzq_u32(std::bit_cast<uint32x4_t>(x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    using i32 = typename lanes<Lanes>::i32;
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = std::bit_cast<u32>(to_float<Lanes>(std::bit_cast<i32>(no_carry))) >> 23U;
+    return std::bit_cast<i32>(x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
+//
+// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
+// purpose and step because no pair (nonce, block counter) is drawn for two things.
+
+namespace pergrad::inline v0_1 {
+
+/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
+enum class random_purpose : std::uint32_t {
+  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
+  record_sampling = 2,  ///< Poisson sampling of records
+  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
+  dropout = 4,          ///< randomness inside layers
+  key_derivation = 5,   ///< a key from a small seed
+  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
+  shuffling = 7,        ///< order of records in non-private runs
+  augmentation = 8,     ///< random transforms of inputs
+};
+
+/// Nonce of RFC 8439 as three little-endian words.
+struct chacha_nonce {
+  std::array<std::uint32_t, 3> words{};
+
+  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
+};
+
+/// The one nonce that belongs to `purpose` and `step`.
+[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
+  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
+           static_cast<std::uint32_t>(step >> 32U)}};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// A 256-bit key as eight words (little endian, as RFC 8439 reads them).
+struct chacha_key {
+  std::array<std::uint32_t, 8> words{};
+
+  friend constexpr bool operator==(const chacha_key&, const chacha_key&) noexcept = default;
+
+  /// The key whose 32 bytes are `bytes`, in the order of RFC 8439.
+  [[nodiscard]] static constexpr chacha_key from_bytes(std::span<const std::uint8_t, 32> bytes) noexcept {
+    chacha_key key;
+    for (std::size_t i = 0; i < 32; ++i) {
+      key.words[i / 4] |= static_cast<std::uint32_t>(bytes[i]) << (8U * static_cast<unsigned>(i % 4));
+    }
+    return key;
+  }
+};
+
+using chacha_block = std::array<std::uint32_t, 16>;
+
+/// Blocks that one nonce can give: the block counter has 32 bits.
+inline constexpr std::uint64_t chacha_blocks_per_nonce = std::uint64_t{1} << 32U;
+
+namespace detail {
+
+inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+/// Overwrites memory in a way that the optimizer has to keep.
+inline void wipe(void* memory, std::size_t bytes) noexcept {
+  std::memset(memory, 0, bytes);
+  __asm__ __volatile__("" : : "r"(memory) : "memory");
+}
+
+inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
+  if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
+    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
+                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
+  }
+}
+
+}  // namespace detail
+
+/// One block of keystream, RFC 8439 section 2.3.
+[[nodiscard]] constexpr chacha_block chacha20_block(const chacha_key& key, const chacha_nonce& nonce,
+                                                    std::uint32_t counter) noexcept {
+  std::uint32_t x[16]{};
+  for (std::size_t i = 0; i < 4; ++i) x[i] = detail::chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) x[4 + i] = key.words[i];
+  x[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) x[13 + i] = nonce.words[i];
+  chacha_block block{};
+  for (std::size_t i = 0; i < 16; ++i) block[i] = x[i];
+  detail::chacha_rounds(x);
+  for (std::size_t i = 0; i < 16; ++i) block[i] += x[i];
+  return block;
+}
+
+/// Keystream of blocks first_block, first_block + 1, ... into `words`, in the order of RFC 8439 (the last block may be
+/// cut). `Lanes` blocks are made at a time; the words do not depend on it. Throws std::out_of_range when a block number
+/// would exceed 2^32 - 1.
+template <int Lanes = detail::native_lanes>
+void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t first_block,
+                        std::span<std::uint32_t> words) {
+  using u32 = typename detail::lanes<Lanes>::u32;
+  const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
+  detail::require_blocks("chacha20_keystream", first_block, blocks);
+  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
+  for (std::size_t done = 0; done < blocks; done += Lanes) {
+    u32 state[16];
+    const auto counter = static_cast<std::uint32_t>(first_block + done);
+    detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
+    std::memcpy(tile.data(), state, sizeof state);
+    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
+    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
+  }
+  detail::wipe(tile.data(), sizeof tile);
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Where a run's randomness inside layers comes from: a key and a logical step. Without a key, layers behave as in
+/// evaluation: dropout does nothing.
+struct layer_randomness {
+  const chacha_key* key = nullptr;
+  std::uint64_t step = 0;
+  friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
+};
+
+namespace on_host {
+
+/// One array a sample, `step` elements from one sample to the next.
+template <class Value>
+struct sample_arrays {
+  Value* first = nullptr;
+  index step = 0;
+  [[nodiscard]] Value* operator()(index sample) const noexcept { return first + sample * step; }
+};
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+template <class Scalar>
+struct tile_view {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;  ///< backward only
+  sample_arrays<Scalar> dx;        ///< backward only; to be written whole, if wants_dx
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;    ///< lives from forward to the factors
+  sample_arrays<Scalar> scratch;  ///< lives for one call
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  /// All parameters of the layer, in PyTorch's order.
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;
+  const index* panel_offsets = nullptr;
+  /// Matrix k of the layer's `matrices`, transposed: `[columns][rows]`.
+  [[nodiscard]] const Scalar* transposed(std::size_t k) const noexcept { return panels + panel_offsets[k]; }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  /// Positions of the input that are there: its length if lengths vary, else all.
+  [[nodiscard]] index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  /// Do the samples of the input have lengths of their own?
+  [[nodiscard]] bool lengths_vary() const noexcept { return lengths != nullptr; }
+
+  /// Integer ids of a sample, if the input is ids.
+  [[nodiscard]] const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  [[nodiscard]] bool is_random() const noexcept { return randomness.key != nullptr; }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
+  /// element are nonce and counter under it.
+  void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
+    const chacha_block seed =
+        chacha20_block(*randomness.key, make_nonce(random_purpose::dropout, randomness.step), records[sample]);
+    chacha_key own;
+    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
+    const chacha_nonce nonce = make_nonce(random_purpose::dropout, layer_number);
+    chacha20_keystream(own, nonce, first / 16, bits);
+  }
+
+  /// out = left times right, as `shape` says (product.hpp).
+  static void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
+    product(coalesce(shape), left, right, out, epilogue::store{});
+  }
+  /// out += left times right.
+  static void multiply_add(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
+    product(coalesce(shape), left, right, out, epilogue::add{});
+  }
+  /// out = left times right + bias, one bias a column.
+  static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                            const Scalar* bias) noexcept {
+    product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
+  }
+};
+
+}  // namespace on_host
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -5021,7 +6949,9 @@ enum class strategy_kind {
 template <class Scalar>
 struct sample_source {
   const void* context = nullptr;
-  const Scalar* (*input)(const void*, std::size_t sample) = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;  ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
 };
 
@@ -5043,8 +6973,618 @@ struct run_request {
   std::uint64_t method_layers =
       ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
   strategy_kind strategy = strategy_kind::book_keeping;
+  layer_randomness randomness;
   std::size_t first = 0;  ///< samples of the batch to evaluate
   std::size_t count = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
+template <class Network>
+class passes {
+ public:
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+  static constexpr const auto& table = program::table;
+  static constexpr std::size_t size = program::size;
+
+  passes(const Network& network, const scalar* panels, scalar* workspace, layer_randomness randomness = {})
+      : parameters_{network.parameters().data()}, panels_{panels}, workspace_{workspace}, randomness_{randomness} {}
+
+  /// All affine weights into the order that products read them in.
+  static void pack(const host& executor, const Network& network, scalar* panels, bool backward) {
+    const scalar* parameters = network.parameters().data();
+    index tasks = 0;
+    for (const node_row& row : table.nodes) tasks += pack_tasks(row);
+    executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
+      auto task = static_cast<index>(task_number);
+      for (const node_row& row : table.nodes) {
+        if (task >= pack_tasks(row)) {
+          task -= pack_tasks(row);
+          continue;
+        }
+        if (row.kind == node_kind::tiled) {
+          pack_matrices(row, parameters + row.parameters, panels);
+          return;
+        }
+        const auto outputs = static_cast<index>(row.map.out_channels);
+        const index first = task * outputs_per_task(row);
+        const index last = std::min(outputs, first + outputs_per_task(row));
+        const bool for_dx = backward && row.input_gradient;
+        if (for_dx || !row.map.adjoint) {
+          pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+        }
+        if (for_dx || row.map.adjoint) {
+          pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+        }
+        return;
+      }
+    });
+  }
+
+  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
+    const slot& to = table.slots[0];
+    constexpr layout plain = plain_twin(table.slots[0].value_layout);
+    for (index b = 0; b < samples; ++b) {
+      const std::size_t sample = first + static_cast<std::size_t>(b);
+      records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
+      scalar* values = at(to.value, b);
+      if constexpr (varies) {
+        lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
+        for (std::size_t i = 0; i < size; ++i) {
+          lengths_[i + 1][static_cast<std::size_t>(b)] =
+              length_functions[i](table.nodes[i].in_shape,
+                                  lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]);
+        }
+      }
+      if constexpr (Network::input_shape.ids != 0) {
+        const auto* from = static_cast<const std::int32_t*>(source.input(source.context, sample));
+        auto* ids = static_cast<std::int32_t*>(static_cast<void*>(values));
+        std::copy_n(from, Network::input_shape.size(), ids);
+        if constexpr (varies) std::fill(ids + lengths_[0][static_cast<std::size_t>(b)], ids + Network::input_shape.size(), 0);
+      } else {
+        const auto* from = static_cast<const scalar*>(source.input(source.context, sample));
+        transfer(plain, from, to.value_layout, values, false);
+      }
+    }
+    trim(0, 0, samples, false);
+  }
+
+  /// Positions of slot `which` that are there, of a sample of the tile.
+  [[nodiscard]] index length_of(std::size_t which, index b) const noexcept {
+    return static_cast<index>(lengths_[varies ? which : 0][static_cast<std::size_t>(b)]);
+  }
+
+  /// The same where samples may all have all positions.
+  [[nodiscard]] index positions_there(std::size_t which, index b) const noexcept {
+    const shape of = structure::shapes[which];
+    return of.varying_axis() == 0 ? static_cast<index>(of.e0) : length_of(which, b);
+  }
+  /// A sample's ids.
+  [[nodiscard]] const std::int32_t* ids(place where, index b) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(at(where, b)));
+  }
+
+  void forward(index begin, index end) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
+      for (std::size_t i = 0; i < size; ++i) {
+        (this->*steps[i])(begin, end);
+        trim(i + 1, begin, end, false);
+      }
+    }
+    (std::make_index_sequence<size>{});
+    const slot& out = table.slots[size];
+    for (index b = begin; b < end; ++b)
+      gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
+  }
+
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
+  /// gradient of the node's output is complete and before its input's is formed.
+  template <class Function>
+  void backward(index begin, index end, Function&& when_complete) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
+      for (std::size_t i = size; i-- > 0;) {
+        const node_row& row = table.nodes[i];
+        if (!row.backward) continue;
+        trim(i + 1, begin, end, true);
+        if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
+          when_complete(i);
+        } else {
+          if (row.parameter_count > 0) when_complete(i);
+          (this->*steps[i])(begin, end);
+        }
+      }
+    }
+    (std::make_index_sequence<size>{});
+  }
+
+  [[nodiscard]] std::span<const scalar> output(index b) const {
+    return {at(table.plain_output, b), static_cast<std::size_t>(output_size)};
+  }
+  [[nodiscard]] std::span<scalar> output_gradient(index b) {
+    return {at(table.plain_output_gradient, b), static_cast<std::size_t>(output_size)};
+  }
+  void scatter_output_gradient(index b) {
+    const slot& out = table.slots[size];
+    if (!table.nodes[size - 1].backward) return;
+    scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
+  }
+
+  /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly
+  /// zero.
+  void erase(std::size_t node, index b) {
+    const node_row& row = table.nodes[node];
+    const slot& in = table.slots[row.in];
+    const slot& out = table.slots[row.out];
+    if (row.kind == node_kind::affine) {
+      fill_zero(in.value_layout, at(in.value, b));
+      fill_zero(out.gradient_layout, at(out.gradient, b));
+      return;
+    }
+    const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
+    if (in_slots) {
+      fill_zero(in.value_layout, at(in.value, b));
+      if (row.in2_shape.size() > 0) fill_zero(slot_of(row.in2).value_layout, at(slot_of(row.in2).value, b));
+    } else {
+      std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
+      if (row.copies_in2) std::fill_n(at(row.plain_x2, b), row.in2_shape.size(), scalar{0});
+    }
+    if (row.kind == node_kind::tiled && !row.copies_out) {
+      fill_zero(out.value_layout, at(out.value, b));
+      fill_zero(out.gradient_layout, at(out.gradient, b));
+    } else {
+      std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
+      std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+    }
+    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
+  }
+
+ private:
+  using step_function = void (passes::*)(index, index);
+  static constexpr index output_size = static_cast<index>(Network::output_shape.size());
+  using structure = typename program::structure;
+  /// Do samples have lengths of their own?
+  static constexpr bool varies = Network::input_shape.varying_axis() != 0;
+  using length_function = std::uint32_t (*)(shape, std::uint32_t);
+  template <class Layer>
+  static std::uint32_t length_after(shape in, std::uint32_t length) {
+    if constexpr (detail::has_output_length<Layer>) {
+      return static_cast<std::uint32_t>(Layer::output_length(in, length));
+    } else {
+      return length;
+    }
+  }
+  static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return std::array<length_function, size>{&passes::length_after<typename program::template layer_at<Index>>...};
+  }(std::make_index_sequence<size>{});
+
+  /// Sets what lies beyond the samples' lengths to zero: values as soon as they are written, gradients before they are
+  /// read.
+  void trim([[maybe_unused]] std::size_t which, [[maybe_unused]] index begin, [[maybe_unused]] index end,
+            [[maybe_unused]] bool gradient) const {
+    if constexpr (varies) {
+      const shape of = structure::shapes[which];
+      if (of.varying_axis() == 0 || of.ids != 0) return;
+      const slot& here = slot_of(which);
+      const layout& values = gradient ? here.gradient_layout : here.value_layout;
+      const bool by_pixel = values.values.channels_first == (of.varying_axis() == 2);
+      for (index b = begin; b < end; ++b) {
+        const index length = length_of(which, b);
+        scalar* first = at(gradient ? here.gradient : here.value, b) + values.start;
+        for (index i = by_pixel ? length : 0; i < values.values.height; ++i) {
+          const index from = by_pixel ? 0 : length;
+          std::fill(first + i * values.row + from, first + i * values.row + values.values.channels, scalar{0});
+        }
+      }
+    }
+  }
+
+  static void pack_matrices(const node_row& row, const scalar* weights, scalar* panels) {
+    for (index k = 0; k < row.matrix_count; ++k) {
+      const matrix& from = row.matrices[static_cast<std::size_t>(k)];
+      pack_forward(affine_map{.in_channels = from.columns, .in_size = {1}, .out_channels = from.rows, .out_size = {1}},
+                   weights + from.offset, panels + row.panel_offsets[static_cast<std::size_t>(k)], 0,
+                   static_cast<index>(from.rows));
+    }
+  }
+
+  template <class Layer>
+  void view(const node_row& row, index begin, index end, std::uint32_t number, bool backward,
+            tile_view<scalar>& tile) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const bool second = row.in2_shape.size() > 0;
+    const auto arrays = [&](place where) { return sample_arrays<scalar>{at(where, begin), where.sample}; };
+    const auto constant = [&](place where) { return sample_arrays<const scalar>{at(where, begin), where.sample}; };
+    tile.samples = end - begin;
+    tile.in = row.in_shape;
+    tile.in2 = row.in2_shape;
+    tile.out = row.out_shape;
+    tile.x = constant(row.plain_x);
+    tile.y = arrays(row.plain_y);
+    if (second) tile.x2 = constant(row.plain_x2);
+    tile.saved = arrays(row.saved);
+    tile.scratch = arrays(table.scratch);
+    if (backward) {
+      tile.dy = constant(row.plain_dy);
+      tile.wants_factors = row.parameter_count > 0;
+      tile.wants_dx = row.input_gradient;
+      tile.wants_dx2 = row.input2_gradient;
+      if (row.input_gradient) tile.dx = arrays(row.plain_dx);
+      if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
+    }
+    if constexpr (detail::reads_images<Layer>) {
+      tile.x_layout = in.value_layout;
+      tile.y_layout = out.value_layout;
+      tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
+      tile.dy_layout = out.gradient_layout;
+    }
+    tile.parameters = parameters_ + row.parameters;
+    tile.panels = panels_;
+    tile.panel_offsets = row.panel_offsets.data();
+    if (varies && row.in_shape.varying_axis() != 0) tile.lengths = lengths_[row.staged ? row.staged_from : row.in].data() + begin;
+    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths_[row.in2].data() + begin;
+    tile.randomness = randomness_;
+    tile.records = records_.data() + begin;
+    tile.layer_number = number;
+  }
+
+  [[nodiscard]] scalar* at(place where, index sample) const {
+    return workspace_ + where.offset + sample * where.sample;
+  }
+  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[which]; }
+
+  static constexpr index outputs_per_task(const node_row& row) {
+    return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
+  }
+  static constexpr index pack_tasks(const node_row& row) {
+    return row.kind == node_kind::affine
+               ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
+           : row.matrix_count > 0 ? 1
+                                  : 0;
+  }
+
+  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index /*count*/) {
+    transfer(from, values, plain_twin(from), plain, false);
+  }
+  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index /*count*/, bool accumulate) {
+    transfer(plain_twin(to), plain, to, values, accumulate);
+  }
+
+  template <std::size_t Index>
+  void forward_step(index begin, index end) {
+    using layer = typename program::template layer_at<Index>;
+    static constexpr node_row row = table.nodes[Index];
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    if constexpr (row.staged) stage_values(row, begin, end);
+    if constexpr (row.kind == node_kind::affine) {
+      if constexpr (row.map.adjoint) {
+        adjoint_forward(row, begin, end);
+      } else {
+        affine_forward(row, begin, end);
+      }
+    } else if constexpr (row.kind == node_kind::elementwise) {
+      for (index b = begin; b < end; ++b) {
+        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
+                                                   at(out.value, b));
+      }
+    } else if constexpr (row.kind == node_kind::pooling) {
+      for (index b = begin; b < end; ++b) {
+        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                               at(out.value, b));
+      }
+    } else if constexpr (row.kind == node_kind::branch_sum) {
+      const slot& in2 = slot_of(row.in2);
+      for (index b = begin; b < end; ++b) {
+        transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
+        transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
+      }
+    } else if constexpr (row.kind == node_kind::general) {
+      for (index b = begin; b < end; ++b) {
+        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+        if constexpr (detail::has_saving_forward<layer, scalar>) {
+          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
+        } else {
+          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
+        }
+        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+      }
+    } else if constexpr (row.kind == node_kind::tiled) {
+      tiled_forward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
+    }
+  }
+
+  template <std::size_t Index>
+  void backward_step(index begin, index end) {
+    using layer = typename program::template layer_at<Index>;
+    static constexpr node_row row = table.nodes[Index];
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    if constexpr (row.kind == node_kind::affine) {
+      if constexpr (row.input_gradient && row.map.adjoint) {
+        adjoint_backward(row, begin, end);
+      } else if constexpr (row.input_gradient) {
+        affine_backward(row, begin, end);
+      }
+    } else if constexpr (row.kind == node_kind::elementwise) {
+      for (index b = begin; b < end; ++b) {
+        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
+                                                    at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                    in.gradient_layout, at(in.gradient, b), row.accumulate);
+      }
+    } else if constexpr (row.kind == node_kind::pooling) {
+      for (index b = begin; b < end; ++b) {
+        if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
+        pooling_kernel<layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                                at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                in.gradient_layout, at(in.gradient, b));
+      }
+    } else if constexpr (row.kind == node_kind::branch_sum) {
+      const slot& in2 = slot_of(row.in2);
+      for (index b = begin; b < end; ++b) {
+        if (row.input_gradient) {
+          transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
+        }
+        if (row.input2_gradient) {
+          transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
+        }
+      }
+    } else if constexpr (row.kind == node_kind::general) {
+      for (index b = begin; b < end; ++b) {
+        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+        const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
+        const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
+        if constexpr (detail::has_saving_backward<layer, scalar>) {
+          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
+        } else {
+          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
+        }
+        if (row.input_gradient) {
+          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
+        }
+      }
+    } else if constexpr (row.kind == node_kind::tiled) {
+      tiled_backward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
+    }
+    if constexpr (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
+  }
+
+  /// The node's own copy of its input, stored as the node reads it.
+  void stage_values(const node_row& row, index begin, index end) const {
+    const slot& from = slot_of(row.staged_from);
+    const slot& to = slot_of(row.in);
+    for (index b = begin; b < end; ++b) {
+      transfer(from.value_layout, at(from.value, b), to.value_layout, at(to.value, b), false);
+    }
+  }
+  void unstage_gradients(const node_row& row, index begin, index end) const {
+    const slot& from = slot_of(row.in);
+    const slot& to = slot_of(row.staged_from);
+    for (index b = begin; b < end; ++b) {
+      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b),
+               row.staged_accumulate);
+    }
+  }
+
+  // One copy of the code a layer type, not one a node: these layers get their sizes at run time.
+  template <class Layer>
+  [[gnu::noinline]] void tiled_forward(const node_row& row, std::uint32_t number, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; b < end; ++b) {
+      if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+      if (row.copies_in2) {
+        const slot& in2 = slot_of(row.in2);
+        gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b), in2_size(row));
+      }
+    }
+    tile_view<scalar> tile;
+    view<Layer>(row, begin, end, number, false, tile);
+    Layer::forward(tile);
+    for (index b = begin; row.copies_out && b < end; ++b) {
+      scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+    }
+  }
+  template <class Layer>
+  [[gnu::noinline]] void tiled_backward(const node_row& row, std::uint32_t number, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; row.copies_out && b < end; ++b) {
+      gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+    }
+    tile_view<scalar> tile;
+    view<Layer>(row, begin, end, number, true, tile);
+    Layer::backward(tile);
+    for (index b = begin; b < end; ++b) {
+      if (row.input_gradient && !row.direct_dx && detail::reads_images<Layer>) {
+        transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
+                 row.accumulate);
+      } else if (row.input_gradient && !row.direct_dx) {
+        give_gradient(row.copies_in, in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row),
+                      row.accumulate);
+      }
+      if (row.input2_gradient && !row.direct_dx2) {
+        const slot& in2 = slot_of(row.in2);
+        give_gradient(row.copies_in2, in2.gradient_layout, at(row.plain_dx2, b), at(in2.gradient, b), in2_size(row),
+                      row.accumulate2);
+      }
+    }
+  }
+  /// A slot that needs no copies is stored as PyTorch orders it, in one stretch.
+  static void give_gradient(bool copies, const layout& to, const scalar* plain, scalar* values, index count,
+                            bool accumulate) {
+    if (copies) {
+      scatter_plain(to, plain, values, count, accumulate);
+    } else if (accumulate) {
+      add_to(values, plain, count);
+    } else {
+      std::copy_n(plain, count, values);
+    }
+  }
+
+  [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
+  [[nodiscard]] static constexpr index in2_size(const node_row& row) {
+    return static_cast<index>(row.in2_shape.size());
+  }
+  [[nodiscard]] static constexpr index out_size(const node_row& row) {
+    return static_cast<index>(row.out_shape.size());
+  }
+  [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
+    return {parameters_ + row.parameters, static_cast<std::size_t>(row.weight_count)};
+  }
+  [[nodiscard]] std::span<const scalar> input_of(const node_row& row, index b) const {
+    return {at(row.plain_x, b), row.in_shape.size()};
+  }
+  [[nodiscard]] std::span<scalar> output_of(const node_row& row, index b) const {
+    return {at(row.plain_y, b), row.out_shape.size()};
+  }
+  [[nodiscard]] std::span<scalar> saved_of(const node_row& row, index b) const {
+    return {at(row.saved, b), static_cast<std::size_t>(row.saved_count)};
+  }
+
+  void affine_forward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const scalar* bias = row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
+    through_windows(row, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
+                    {out.value_layout, at(out.value, begin), out.value.sample}, bias, false);
+  }
+  void affine_backward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    through_adjoint(row, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
+  }
+  /// A transposed convolution: the two directions change places.
+  void adjoint_forward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    const scalar* bias = row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
+    through_adjoint(row, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
+                    {out.value_layout, at(out.value, begin), out.value.sample}, bias, false);
+  }
+  void adjoint_backward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    through_windows(row, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+                    {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
+  }
+
+  /// Values of the samples of a tile, from the first one on.
+  template <class Value>
+  struct images {
+    const layout& of;
+    Value* first;
+    index sample;
+  };
+
+  /// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
+  void through_windows(const node_row& row, index samples, images<const scalar> in, images<scalar> out,
+                       const scalar* bias, bool accumulate) const {
+    const affine_map& map = row.map;
+    const layout& x = in.of;
+    const layout& y = out.of;
+    const auto number = [](std::size_t value) { return static_cast<index>(value); };
+    const index channels = number(map.in_channels / map.groups);
+    const index outputs = number(map.group_outputs());
+    const index width = number(map.kernel.width);
+    const index area = number(map.kernel.height) * width;
+    const product_shape shape =
+        coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
+                   {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                   {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                  {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
+                   {width, number(map.dilation.width) * x.column, channels * outputs},
+                   {channels, 1, outputs}},
+                  outputs,
+                  {samples, in.sample, out.sample},
+                  {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
+    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
+                         number(map.padding.width) * x.column;
+    scalar* to = out.first + y.start;
+    const scalar* panel = panels_ + row.forward_panel;
+    const index panel_step = number(map.view_width()) * outputs;
+    for (index g = 0; g < number(map.groups); ++g) {
+      write(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
+            bias == nullptr ? nullptr : bias + g * outputs, accumulate);
+    }
+  }
+
+  /// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
+  /// phase, over delta read through its halo.
+  void through_adjoint(const node_row& row, index samples, images<const scalar> in, images<scalar> out,
+                       const scalar* bias, bool accumulate) const {
+    const affine_map& map = row.map;
+    const layout& dx = out.of;
+    const layout& dy = in.of;
+    const auto number = [](std::size_t value) { return static_cast<index>(value); };
+    const index channels = number(map.in_channels / map.groups);
+    const index outputs = number(map.group_outputs());
+    const scalar* delta = in.first + dy.start;
+    const scalar* panel = panels_ + row.backward_panel;
+    if (row.whole_view) {
+      const index row_values = dx.line_pixels() * dx.values.channels;
+      for (index r = 0; r < dx.lines(); ++r) {
+        const product_shape shape = coalesce(
+            {{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
+        write(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
+      }
+      return;
+    }
+    for (index g = 0; g < number(map.groups); ++g) {
+      const scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
+      for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+        const index taps = planes.taps * rows.taps * columns.taps;
+        const scalar* here = panel;
+        panel += taps * outputs * channels;
+        if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
+        scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
+                        columns.first_input * dx.column + g * channels;
+        // Where taps are missing no window reaches these inputs: their sums are empty.
+        const product_shape shape =
+            coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+                       {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+                       {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+                      {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                       {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                       {outputs, 1, channels}},
+                      channels,
+                      {samples, in.sample, out.sample},
+                      {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
+        const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
+        const scalar* from = delta;
+        if (taps > 0) {
+          from +=
+              first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
+        }
+        write(shape, from, here, first, group_bias, accumulate);
+      });
+    }
+  }
+  static void write(const product_shape& shape, const scalar* left, const scalar* right, scalar* out,
+                    const scalar* bias, bool accumulate) {
+    if (accumulate) {
+      product(shape, left, right, out, epilogue::add{});
+    } else if (bias != nullptr) {
+      product(shape, left, right, out, epilogue::store_bias<scalar>{bias});
+    } else {
+      product(shape, left, right, out, epilogue::store{});
+    }
+  }
+
+  const scalar* parameters_;
+  const scalar* panels_;
+  scalar* workspace_;
+  layer_randomness randomness_;
+  std::array<std::uint32_t, 16> records_{};
+  std::array<std::array<std::uint32_t, 16>, varies ? size + 1 : 1> lengths_{};
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -5052,6 +7592,13 @@ struct run_request {
 // sums
 
 namespace pergrad::inline v0_1::on_host {
+
+/// Where the weights of one sum and one table lie, one a sample of the chunk.
+template <class Network>
+[[nodiscard]] auto* segment_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t leaf) noexcept {
+  return tape_access::weights(tape) +
+         static_cast<index>(sum * program<Network>::table.sparse_count + leaf) * chunk_samples<Network>;
+}
 
 /// One thread's view of a run.
 template <class Network>
@@ -5066,6 +7613,7 @@ struct worker {
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
   std::size_t number = 0;
+  std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
@@ -5089,7 +7637,7 @@ struct worker {
     return every;
   }
   [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
-    if (every_gradient || leaf.delta_stride != 1) return norm_method::instantiate;
+    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
     const bool chosen =
         request.method != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
     const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
@@ -5101,13 +7649,13 @@ struct worker {
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace};
-    pass.load(source.context, source.input, first, samples);
+    passes<Network> pass{network, tape_access::panels(tape), workspace, request.randomness};
+    pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
       for (index b = 0; b < samples; ++b) {
         forward_backward(pass, first, b, b + 1);
-        collect_all(b, b + 1);
+        collect_all(pass, first, b, b + 1);
       }
     } else {
       pass.forward(0, samples);
@@ -5119,9 +7667,10 @@ struct worker {
       if (facts_wanted) clear_parts(samples);
       pass.backward(0, samples, [&](std::size_t node) {
         if (facts_wanted) {
-          collect(node, 0, samples);
+          collect(pass, first, node, 0, samples);
         } else {
           add_unit_sums(node, samples, sums);
+          keep_unit_segments(pass, first, node, samples);
         }
       });
     }
@@ -5137,9 +7686,9 @@ struct worker {
     evaluate_loss(pass, first, begin, end);
     pass.backward(begin, end, [](std::size_t) {});
   }
-  void collect_all(index begin, index end) {
+  void collect_all(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (begin == 0) clear_parts(table.tile);
-    for (std::size_t node = program::size; node-- > 0;) collect(node, begin, end);
+    for (std::size_t node = program::size; node-- > 0;) collect(pass, first, node, begin, end);
   }
 
   void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
@@ -5161,7 +7710,19 @@ struct worker {
   [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
 
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
-  void collect(std::size_t node, index begin, index end) {
+  void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
+    if constexpr (table.sparse_count > 0) {
+      for_each_table(node, [&](std::size_t k) {
+        for (index b = begin; b < end; ++b) {
+          const segments<scalar> here = keep_segments(pass, first_sample, k, b);
+          part(b, node).squared += squares_of(table.sparse[k], here);
+          if (request.direction != nullptr) {
+            projections[static_cast<std::size_t>(b)] +=
+                dot_segments(table.sparse[k], here, request.direction + table.sparse[k].parameters);
+          }
+        }
+      });
+    }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -5181,10 +7742,14 @@ struct worker {
             to.squared += kernel.direct(b);
             to += kernel.rounding(b);
             break;
-          default:
-            to.squared += kernel.instantiate(b, kept_gradient(b, leaf.native));
-            if (request.direction != nullptr) project(b, leaf.native, leaf.size());
+          default: {
+            scalar* gradient = kept_gradient(b, leaf.native);
+            const double squared =
+                leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
+            if (leaf.use.first) to.squared += squared;
+            if (leaf.use.first && request.direction != nullptr) project(b, leaf.native, leaf.size());
             break;
+          }
         }
       }
     }
@@ -5192,10 +7757,65 @@ struct worker {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        part(b, node).squared += instantiate(leaf, workspace, b, kept_gradient(b, leaf.native));
+        const double squared = instantiate(leaf, workspace, b, kept_gradient(b, leaf.native), !leaf.use.last);
+        if (!leaf.use.first) continue;
+        part(b, node).squared += squared;
         if (request.direction != nullptr) project(b, leaf.native, leaf.count);
       }
     }
+  }
+
+  /// Calls f(leaf) for the tables whose gradient is complete with this node's.
+  template <class Function>
+  static void for_each_table(std::size_t node, Function&& f) {
+    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+      if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
+    }
+  }
+  [[nodiscard]] index in_chunk(std::size_t first, index b) const noexcept {
+    return static_cast<index>(first - chunk_first) + b;
+  }
+  [[nodiscard]] segments<scalar> segments_of(std::size_t first, std::size_t leaf, index b) const noexcept {
+    return {table.sparse[leaf], tape_access::integers(tape) + in_chunk(first, b) * table.sparse_integers,
+            tape_access::scalars(tape) + in_chunk(first, b) * table.sparse_scalars};
+  }
+  /// Finds the segments of one sample and one table, which stay until the chunk's sums are formed.
+  segments<scalar> keep_segments(passes<Network>& pass, std::size_t first, std::size_t owner_number, index b) {
+    const sparse_leaf& owner = table.sparse[owner_number];
+    const segments<scalar> here = segments_of(first, owner_number, b);
+    const segment_finder finder{
+        tape_access::finder(tape) + static_cast<index>(number) * tape_type::finder_stride, owner.all_positions};
+    segment_maker<scalar> maker{owner, finder};
+    const auto for_each_use = [&](auto&& f) {
+      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
+        const sparse_leaf& use = table.sparse[k];
+        if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
+      }
+    };
+    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, pass.ids(use.ids, b), length); });
+    maker.sort(here);
+    if (owner.counted) {
+      std::copy_n(workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
+    } else {
+      for_each_use([&](const sparse_leaf& use, index length) {
+        maker.add_rows(use, workspace + use.delta.offset + b * use.delta.sample, length, here);
+      });
+    }
+    return here;
+  }
+  void keep_unit_segments(passes<Network>& pass, std::size_t first, std::size_t node, index samples) {
+    if constexpr (table.sparse_count > 0) {
+      for_each_table(node, [&](std::size_t k) {
+        for (index b = 0; b < samples; ++b) keep_segments(pass, first, k, b);
+        for (std::size_t s = 0; s < request.sum_count; ++s) {
+          for (index b = 0; b < samples; ++b) *segment_weight(s, k, in_chunk(first, b)) = 1;
+        }
+      });
+    }
+  }
+  /// The weight of a table's segments of one sample of the chunk in one sum.
+  [[nodiscard]] scalar* segment_weight(std::size_t sum, std::size_t leaf, index sample) const noexcept {
+    return segment_weights<Network>(tape, sum, leaf) + sample;
   }
   void project(index b, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
@@ -5284,6 +7904,7 @@ struct worker {
       };
       for (std::size_t k = 0; k < table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
+        if (!leaf.use.first) continue;
         const scalar weight = weight_of(leaf.node);
         for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
           row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
@@ -5291,10 +7912,15 @@ struct worker {
       }
       for (std::size_t k = 0; k < table.elementwise_count; ++k) {
         const elementwise_leaf& leaf = table.elementwise[k];
+        if (!leaf.use.first) continue;
         const scalar weight = weight_of(leaf.node);
         for (index i = 0; i < leaf.count; ++i) {
           row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
         }
+      }
+      for (std::size_t k = 0; k < table.sparse_count; ++k) {
+        const sparse_leaf& leaf = table.sparse[k];
+        if (leaf.use.first) write_segments(leaf, segments_of(first, k, b), weight_of(leaf.node), row + leaf.parameters);
       }
     }
   }
@@ -5306,7 +7932,22 @@ struct worker {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
+        note_segment_weights(pass, s, first, samples);
         form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
+      }
+    }
+  }
+  /// The sums over tables are formed when the chunk is complete.
+  void note_segment_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index samples) {
+    if constexpr (table.sparse_count > 0) {
+      const sum_request<scalar>& asked = request.sums[sum];
+      std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+      for (index b = 0; b < samples; ++b) {
+        weigh(pass, asked, first, b, weights.data());
+        for (std::size_t k = 0; k < table.sparse_count; ++k) {
+          const std::size_t group = asked.per_layer ? table.layer_group[table.sparse[k].node] : 0;
+          *segment_weight(sum, k, in_chunk(first, b)) = weights[group];
+        }
       }
     }
   }
@@ -5338,6 +7979,7 @@ struct worker {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       const weight_table leaf_weights = weights_of(leaf.node);
+      if (!leaf.use.first) continue;
       if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
         add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
@@ -5351,6 +7993,7 @@ struct worker {
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
+      if (!leaf.use.first) continue;
       const weight_table leaf_weights = weights_of(leaf.node);
       add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
     }
@@ -5399,7 +8042,9 @@ struct worker {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
       const leaf_kernel<scalar> kernel{leaf, workspace};
-      if (leaf.delta_stride == 1) {
+      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
+        if (leaf.use.first) add_kept(leaf.native, leaf.size(), samples, weights, false, sum);
+      } else if (leaf.delta_stride == 1) {
         kernel.add_weighted_sum(samples, weights.data(), sum + leaf.native, scaled);
       } else {
         add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b, scratch); });
@@ -5408,6 +8053,10 @@ struct worker {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.use.shared()) {
+        if (leaf.use.first) add_kept(leaf.native, leaf.count, samples, weights, false, sum);
+        continue;
+      }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
     }
   }
@@ -5442,31 +8091,87 @@ class engine {
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
-    const index tiles = (count + tile - 1) / tile;
+    // Without tables the whole batch is one chunk.
+    const index chunk = table.sparse_count > 0 ? chunk_samples<Network> : std::max<index>(1, count);
+    const index tiles = (std::min(count, chunk) + tile - 1) / tile;
     const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
     passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
-    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
-      const auto lane = static_cast<index>(lane_number);
-      const index first_tile = lane * tiles / lanes;
-      const index last_tile = (lane + 1) * tiles / lanes;
-      if (first_tile == last_tile) return;
-      worker<Network> state{network, tape, source, request, thread};
-      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
-      std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
-      for (index t = first_tile; t < last_tile; ++t) {
-        const index first = t * tile;
-        const index samples = std::min(tile, count - first);
-        state.process(static_cast<std::size_t>(first) + request.first, samples, one_by_one, sums);
+    index chunk_first = 0;
+    do {
+      const index samples = std::min(chunk, count - chunk_first);
+      run_chunk(executor, network, tape, source, request, lanes, tile, chunk_first, samples, one_by_one);
+      if constexpr (table.sparse_count > 0) {
+        sum_tables(executor, tape, request, chunk_first, samples);
       }
-    });
+      chunk_first += samples;
+    } while (chunk_first < count);
     for (std::size_t k = 0; k < request.sum_count; ++k)
       gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
   }
 
  private:
+  /// The lanes' part of one chunk. All chunks but the last have the same number of tiles; lanes sum up over chunks.
+  static void run_chunk(const host& executor, const Network& network, tape_type& tape,
+                        const sample_source<scalar>& source, const run_request<scalar>& request, index lanes,
+                        index tile, index chunk_first, index count, bool one_by_one) {
+    const index tiles = (count + tile - 1) / tile;
+    executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
+      const auto lane = static_cast<index>(lane_number);
+      const index first_tile = lane * tiles / lanes;
+      const index last_tile = (lane + 1) * tiles / lanes;
+      if (first_tile == last_tile) return;
+      worker<Network> state{network, tape,   source,
+                            request, thread, static_cast<std::size_t>(chunk_first) + request.first};
+      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
+      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
+      for (index t = first_tile; t < last_tile; ++t) {
+        const index first = t * tile;
+        const index samples = std::min(tile, count - first);
+        state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+      }
+    });
+  }
+
+  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows. What is asked to be added to
+  /// something is summed up first.
+  static void sum_tables(const host& executor, tape_type& tape, const run_request<scalar>& request, index chunk_first,
+                         index count) {
+    const bool is_first = chunk_first == 0;
+    const bool is_last = chunk_first + count == static_cast<index>(request.count);
+    constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
+    executor.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
+      const sum_request<scalar>& sum = request.sums[task / tasks];
+      const std::size_t number = task % tasks / static_cast<std::size_t>(sparse_buckets);
+      const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
+      const sparse_leaf& leaf = table.sparse[number];
+      if (!leaf.use.first) return;
+      scalar* out = sum.out + leaf.parameters;
+      scalar* to = out;
+      if (sum.accumulate) {
+        to = tape_access::additions(tape) + static_cast<index>(task / tasks) * table.sparse_size;
+        for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
+      }
+      if (is_first) {
+        for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) { std::fill_n(to + at, size, scalar{0}); });
+      }
+      const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
+      const auto scale = static_cast<scalar>(sum.scale);
+      for (index b = 0; b < count; ++b) {
+        if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
+                                    tape_access::scalars(tape) + b * table.sparse_scalars};
+        add_segments(leaf, here, here.first_of[bucket], here.first_of[bucket + 1], scale * weights[b], sum.squares, to);
+      }
+      if (is_last && sum.accumulate) {
+        for_each_stretch_of_bucket(
+            leaf, bucket, [&](index at, index size) { add_to(out + at, static_cast<const scalar*>(to + at), size); });
+      }
+    });
+  }
+
   static void to_native(const scalar* parameters, scalar* native) {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
@@ -5494,13 +8199,8 @@ class engine {
       used[used_count++] =
           tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
     }
-    const auto scale = static_cast<scalar>(sum.scale);
-    const auto finish = [&](index parameter, index native) {
-      scalar total = 0;
-      for (std::size_t lane = 0; lane < used_count; ++lane) total += used[lane][native];
-      total *= scale;
-      sum.out[parameter] = sum.accumulate ? sum.out[parameter] + total : total;
-    };
+    const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
+                                    sum.accumulate};
     index chunks = 0;
     for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
     executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
@@ -5511,23 +8211,166 @@ class engine {
                           if (chunk < chunks_of(leaf)) {
                             const index rows_count = leaf.groups * leaf.view_width();
                             const index first = chunk * rows_per_chunk(leaf);
-                            for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
+                            gather_rows(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), lane_sum);
                             return;
                           }
                           chunk -= chunks_of(leaf);
                         }
                         for (std::size_t k = 0; k < table.elementwise_count; ++k) {
                           const elementwise_leaf& leaf = table.elementwise[k];
-                          for (index i = 0; i < leaf.count; ++i) finish(leaf.parameters + i, leaf.native + i);
+                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i)
+                            lane_sum.finish(leaf.parameters + i, leaf.native + i);
                         }
                       });
   }
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
+    if (!leaf.use.first) return 0;
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/privacy/generator.hpp - where the key of all randomness comes from: the operating system, or a seed.
+//
+// A generator is a ChaCha20 key and a count of logical steps; noise, sampling and dropout are functions of (key,
+// purpose, step, element), see noise.hpp. Only `os_keyed_generator` gives differential privacy. `seeded_generator`
+// repeats a run: WHOEVER KNOWS OR GUESSES THE SEED CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee
+// whatever the accountant says, and its type tells so (`is_private == false`).
+
+#if defined(__linux__)
+#include <sys/random.h>
+#else
+#include <unistd.h>
+#endif
+
+namespace pergrad::inline v0_1 {
+
+/// Source of a key and of step numbers, of which each is given out once.
+template <class Generator>
+concept random_generator = requires(Generator& generator, const Generator& fixed) {
+  { fixed.key() } -> std::convertible_to<const chacha_key&>;
+  { generator.next_step() } -> std::same_as<std::uint64_t>;
+  { fixed.step() } -> std::same_as<std::uint64_t>;
+  { Generator::is_private } -> std::convertible_to<bool>;
+};
+
+namespace detail {
+
+/// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
+inline void operating_system_random(void* memory, std::size_t bytes) {
+#if defined(__linux__)
+  auto* at = static_cast<unsigned char*>(memory);
+  while (bytes > 0) {
+    const auto got = ::getrandom(at, bytes, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      throw std::runtime_error("pergrad: getrandom gave no key, errno " + std::to_string(errno));
+    }
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+#else
+  if (::getentropy(memory, bytes) != 0) {
+    throw std::runtime_error("pergrad: getentropy gave no key, errno " + std::to_string(errno));
+  }
+#endif
+}
+
+/// Counts up without wrapping, as a step used twice would repeat its noise.
+inline std::uint64_t take_step(std::uint64_t& next) {
+  if (next == std::numeric_limits<std::uint64_t>::max()) {
+    throw std::overflow_error("pergrad: generator has given out all of its 2^64 - 1 steps");
+  }
+  return next++;
+}
+
+}  // namespace detail
+
+/// Generator with a 256-bit key from the operating system. Movable, not copyable (a copy would repeat noise), without
+/// any way to save the key, which is overwritten on destruction. A forked process must make its own generator.
+class os_keyed_generator {
+ public:
+  static constexpr bool is_private = true;
+
+  /// Draws the key. Throws std::runtime_error when the operating system gives none.
+  os_keyed_generator() { detail::operating_system_random(key_.words.data(), sizeof key_.words); }
+  os_keyed_generator(const os_keyed_generator&) = delete;
+  os_keyed_generator& operator=(const os_keyed_generator&) = delete;
+  os_keyed_generator(os_keyed_generator&& other) noexcept { take(other); }
+  os_keyed_generator& operator=(os_keyed_generator&& other) noexcept {
+    if (this != &other) take(other);
+    return *this;
+  }
+  ~os_keyed_generator() { detail::wipe(&key_, sizeof key_); }
+
+  /// The key. Throws std::logic_error after the generator was moved from.
+  [[nodiscard]] const chacha_key& key() const {
+    require_key();
+    return key_;
+  }
+
+  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice and
+  /// std::logic_error after the generator was moved from.
+  [[nodiscard]] std::uint64_t next_step() {
+    require_key();
+    return detail::take_step(next_step_);
+  }
+
+  /// Number of steps given out.
+  [[nodiscard]] std::uint64_t step() const noexcept { return next_step_; }
+
+ private:
+  void take(os_keyed_generator& other) noexcept {
+    key_ = other.key_;
+    next_step_ = other.next_step_;
+    has_key_ = std::exchange(other.has_key_, false);
+    detail::wipe(&other.key_, sizeof other.key_);
+  }
+
+  void require_key() const {
+    if (!has_key_) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
+  }
+
+  chacha_key key_;
+  std::uint64_t next_step_ = 0;
+  bool has_key_ = true;
+};
+
+/// Generator for experiments that must be repeated. ITS RUNS ARE NOT PRIVATE, however large the noise: the key has at
+/// most the 64 bits of the seed and the seed is known. Same seed, same stream on every machine.
+class seeded_generator {
+ public:
+  static constexpr bool is_private = false;
+
+  /// Key: the first half of the ChaCha20 block under the seed as (low, high, 0, ...) for the key-derivation nonce.
+  /// `first_step` resumes a run that had given out that many steps.
+  constexpr explicit seeded_generator(std::uint64_t seed, std::uint64_t first_step = 0) noexcept
+      : seed_{seed}, next_step_{first_step} {
+    chacha_key start;
+    start.words[0] = static_cast<std::uint32_t>(seed & 0xffff'ffffU);
+    start.words[1] = static_cast<std::uint32_t>(seed >> 32U);
+    const chacha_block block = chacha20_block(start, make_nonce(random_purpose::key_derivation, 0), 0);
+    for (std::size_t i = 0; i < key_.words.size(); ++i) key_.words[i] = block[i];
+  }
+
+  [[nodiscard]] constexpr const chacha_key& key() const noexcept { return key_; }
+  [[nodiscard]] constexpr std::uint64_t seed() const noexcept { return seed_; }
+
+  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice.
+  [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
+
+  /// Number of steps given out.
+  [[nodiscard]] constexpr std::uint64_t step() const noexcept { return next_step_; }
+
+ private:
+  chacha_key key_;
+  std::uint64_t seed_;
+  std::uint64_t next_step_;
+};
+
+static_assert(random_generator<os_keyed_generator> && random_generator<seeded_generator>);
+
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -5578,7 +8421,8 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   /// Do both read the same gradients in the same way? Expressions in one evaluation must.
   [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
     return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
-           method_layers_ == other.method_layers_ && strategy_ == other.strategy_;
+           method_layers_ == other.method_layers_ && strategy_ == other.strategy_ &&
+           randomness_ == other.randomness_;
   }
 
   /// Carries out a request; `count` samples from `first` on.
@@ -5587,10 +8431,17 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
+    request.randomness = randomness_;
     on_host::sample_source<scalar> source;
     source.context = this;
-    source.input = [](const void* self, std::size_t sample) {
+    source.input = [](const void* self, std::size_t sample) -> const void* {
       return static_cast<const per_sample_gradient_leaf*>(self)->batch_->input(sample);
+    };
+    source.record = [](const void* self, std::size_t sample) {
+      return static_cast<std::uint32_t>(static_cast<const per_sample_gradient_leaf*>(self)->batch_->record(sample));
+    };
+    source.length = [](const void* self, std::size_t sample) {
+      return static_cast<const per_sample_gradient_leaf*>(self)->batch_->length(sample);
     };
     source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
       const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
@@ -5610,6 +8461,11 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     result.strategy_ = strategy;
     return result;
   }
+  [[nodiscard]] per_sample_gradient_leaf with(layer_randomness randomness) const noexcept {
+    per_sample_gradient_leaf result = *this;
+    result.randomness_ = randomness;
+    return result;
+  }
 
  private:
   const Network* network_;
@@ -5619,6 +8475,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   norm_method method_ = norm_method::automatic;
   std::uint64_t method_layers_ = ~std::uint64_t{0};
   pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
+  layer_randomness randomness_;
 };
 
 namespace detail {
@@ -5699,6 +8556,13 @@ template <strategy Strategy, class Network, class Loss>
 [[nodiscard]] auto with_strategy(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return gradients.with(Strategy);
 }
+/// The same gradients in training, where layers such as dropout are random; without this they behave as in evaluation.
+/// The bits are a function of the generator's key, of the step that is drawn here, of record, layer and element: tiles,
+/// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
+template <class Network, class Loss, random_generator Generator>
+[[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
+  return gradients.with(layer_randomness{&generator.key(), generator.next_step()});
+}
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
 //
@@ -5713,13 +8577,6 @@ template <strategy Strategy, class Network, class Loss>
 // Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
 // u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So
 // the norm of what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
-
-// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
-
-#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
-#error \
-    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
-#endif
 
 namespace pergrad::inline v0_1 {
 
@@ -5948,6 +8805,31 @@ struct layer_clip {
   }
 };
 
+/// w_k = min(1, C_k / ‖g_k‖) for every clipping group k of layers; the whole sample is left out if it is not finite.
+template <std::size_t Groups>
+struct group_clip {
+  static constexpr bool per_layer = true;
+  std::array<double, Groups> bounds;
+  /// sqrt(sum C_k²), rounded up.
+  [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
+  template <class Network, class Scalar>
+  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+    constexpr const auto& table = on_host::program<Network>::table;
+    std::array<on_host::norm_part, Groups> norms{};
+    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
+      norms[table.clipping_group[layer]] += facts.layers[layer];
+    }
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
+    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
+      const std::size_t group = table.clipping_group[layer];
+      weights[layer] =
+          finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group]) : Scalar{0};
+    }
+  }
+};
+
+template <class Network>
+inline constexpr std::size_t clipping_groups = on_host::program<Network>::table.clipping_groups;
 template <class Network>
 inline constexpr std::size_t layer_groups = on_host::program<Network>::table.layer_groups;
 
@@ -6013,6 +8895,21 @@ template <class Network, class Loss>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  return clipped_gradients{gradients, rule};
+}
+
+/// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
+/// `bounds` has one C_k a group. Sensitivity sqrt(sum C_k²). Throws std::invalid_argument for another number of bounds.
+template <class Network, class Loss>
+[[nodiscard]] auto clip_per_group(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                                  std::span<const l2_clip_norm> bounds) {
+  constexpr std::size_t groups = detail::clipping_groups<Network>;
+  if (bounds.size() != groups) {
+    throw std::invalid_argument("pergrad: clip_per_group: " + std::to_string(bounds.size()) + " bounds for " +
+                                std::to_string(groups) + " clipping groups");
+  }
+  detail::group_clip<groups> rule{};
+  for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
   return clipped_gradients{gradients, rule};
 }
 
@@ -6623,467 +9520,6 @@ template <class Network, class Loss>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/generator.hpp - where the key of all randomness comes from: the operating system, or a seed.
-//
-// A generator is a ChaCha20 key and a count of logical steps; noise, sampling and dropout are functions of (key,
-// purpose, step, element), see noise.hpp. Only `os_keyed_generator` gives differential privacy. `seeded_generator`
-// repeats a run: WHOEVER KNOWS OR GUESSES THE SEED CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee
-// whatever the accountant says, and its type tells so (`is_private == false`).
-
-// pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
-//
-// State of RFC 8439 section 2.3, sixteen 32-bit words:
-//     "expa" "nd 3" "2-by" "te k" | key (8 words) | block counter | nonce (3 words)
-// ten double rounds of quarter rounds on columns and diagonals, then the input state is added. Block n depends on
-// (key, nonce, n) alone, hence any thread, vector width or machine can make its own part of one stream. The counter has
-// 32 bits and never wraps here: asking beyond block 2^32 - 1 throws.
-
-#include <bit>
-
-// pergrad/privacy/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
-//
-// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
-// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
-// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-namespace pergrad::inline v0_1::detail {
-
-/// Number of 32-bit lanes of this target's widest vectors.
-#if defined(__AVX512F__)
-inline constexpr int native_lanes = 16;
-#elif defined(__AVX2__)
-inline constexpr int native_lanes = 8;
-#else
-inline constexpr int native_lanes = 4;
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                               typename lanes<Lanes>::f32 b,
-                                                               typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if defined(__AVX512F__)
-    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
-#endif
-#if defined(__FMA__)
-    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
-    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
-#elif defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_sqrtf(x);
-  } else {
-#if defined(__AVX512F__)
-    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
-#endif
-#if defined(__AVX__)
-    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
-#endif
-#if defined(__SSE2__)
-    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
-#elif defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// Number of leading zero bits of x != 0.
-template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(std::countl_zero(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-#if defined(__AVX512CD__)
-    if constexpr (Lanes == 16) return std::bit_cast<u32>(_mm512_lzcnt_epi32(std::bit_cast<__m512i>(x)));
-#if defined(__AVX512VL__)
-    if constexpr (Lanes == 8) return std::bit_cast<u32>(_mm256_lzcnt_epi32(std::bit_cast<__m256i>(x)));
-    if constexpr (Lanes == 4) return std::bit_cast<u32>(_mm_lzcnt_epi32(std::bit_cast<__m128i>(x)));
-#endif
-#elif defined(__aarch64__)
-    if constexpr (Lanes == 4) return std::bit_cast<u32>(vclzq_u32(std::bit_cast<uint32x4_t>(x)));
-#endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    using i32 = typename lanes<Lanes>::i32;
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = std::bit_cast<u32>(to_float<Lanes>(std::bit_cast<i32>(no_carry))) >> 23U;
-    return std::bit_cast<i32>(x) < 0 ? u32{} : 158U - exponent;
-  }
-}
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
-//
-// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
-// purpose and step because no pair (nonce, block counter) is drawn for two things.
-
-namespace pergrad::inline v0_1 {
-
-/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
-enum class random_purpose : std::uint32_t {
-  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
-  record_sampling = 2,  ///< Poisson sampling of records
-  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
-  dropout = 4,          ///< randomness inside layers
-  key_derivation = 5,   ///< a key from a small seed
-  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
-  shuffling = 7,        ///< order of records in non-private runs
-  augmentation = 8,     ///< random transforms of inputs
-};
-
-/// Nonce of RFC 8439 as three little-endian words.
-struct chacha_nonce {
-  std::array<std::uint32_t, 3> words{};
-
-  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
-};
-
-/// The one nonce that belongs to `purpose` and `step`.
-[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
-  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
-           static_cast<std::uint32_t>(step >> 32U)}};
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// A 256-bit key as eight words (little endian, as RFC 8439 reads them).
-struct chacha_key {
-  std::array<std::uint32_t, 8> words{};
-
-  friend constexpr bool operator==(const chacha_key&, const chacha_key&) noexcept = default;
-
-  /// The key whose 32 bytes are `bytes`, in the order of RFC 8439.
-  [[nodiscard]] static constexpr chacha_key from_bytes(std::span<const std::uint8_t, 32> bytes) noexcept {
-    chacha_key key;
-    for (std::size_t i = 0; i < 32; ++i) {
-      key.words[i / 4] |= static_cast<std::uint32_t>(bytes[i]) << (8U * static_cast<unsigned>(i % 4));
-    }
-    return key;
-  }
-};
-
-using chacha_block = std::array<std::uint32_t, 16>;
-
-/// Blocks that one nonce can give: the block counter has 32 bits.
-inline constexpr std::uint64_t chacha_blocks_per_nonce = std::uint64_t{1} << 32U;
-
-namespace detail {
-
-inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
-
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
-
-template <class Word>
-[[gnu::always_inline]] constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
-
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
-
-/// Overwrites memory in a way that the optimizer has to keep.
-inline void wipe(void* memory, std::size_t bytes) noexcept {
-  std::memset(memory, 0, bytes);
-  __asm__ __volatile__("" : : "r"(memory) : "memory");
-}
-
-inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
-  if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
-    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
-                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
-  }
-}
-
-}  // namespace detail
-
-/// One block of keystream, RFC 8439 section 2.3.
-[[nodiscard]] constexpr chacha_block chacha20_block(const chacha_key& key, const chacha_nonce& nonce,
-                                                    std::uint32_t counter) noexcept {
-  std::uint32_t x[16]{};
-  for (std::size_t i = 0; i < 4; ++i) x[i] = detail::chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) x[4 + i] = key.words[i];
-  x[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) x[13 + i] = nonce.words[i];
-  chacha_block block{};
-  for (std::size_t i = 0; i < 16; ++i) block[i] = x[i];
-  detail::chacha_rounds(x);
-  for (std::size_t i = 0; i < 16; ++i) block[i] += x[i];
-  return block;
-}
-
-/// Keystream of blocks first_block, first_block + 1, ... into `words`, in the order of RFC 8439 (the last block may be
-/// cut). `Lanes` blocks are made at a time; the words do not depend on it. Throws std::out_of_range when a block number
-/// would exceed 2^32 - 1.
-template <int Lanes = detail::native_lanes>
-void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t first_block,
-                        std::span<std::uint32_t> words) {
-  using u32 = typename detail::lanes<Lanes>::u32;
-  const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
-  detail::require_blocks("chacha20_keystream", first_block, blocks);
-  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
-  for (std::size_t done = 0; done < blocks; done += Lanes) {
-    u32 state[16];
-    const auto counter = static_cast<std::uint32_t>(first_block + done);
-    detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
-    std::memcpy(tile.data(), state, sizeof state);
-    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
-    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
-  }
-  detail::wipe(tile.data(), sizeof tile);
-}
-
-}  // namespace pergrad::inline v0_1
-
-#if defined(__linux__)
-#include <sys/random.h>
-#else
-#include <unistd.h>
-#endif
-
-namespace pergrad::inline v0_1 {
-
-/// Source of a key and of step numbers, of which each is given out once.
-template <class Generator>
-concept random_generator = requires(Generator& generator, const Generator& fixed) {
-  { fixed.key() } -> std::convertible_to<const chacha_key&>;
-  { generator.next_step() } -> std::same_as<std::uint64_t>;
-  { fixed.step() } -> std::same_as<std::uint64_t>;
-  { Generator::is_private } -> std::convertible_to<bool>;
-};
-
-namespace detail {
-
-/// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
-inline void operating_system_random(void* memory, std::size_t bytes) {
-#if defined(__linux__)
-  auto* at = static_cast<unsigned char*>(memory);
-  while (bytes > 0) {
-    const auto got = ::getrandom(at, bytes, 0);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      throw std::runtime_error("pergrad: getrandom gave no key, errno " + std::to_string(errno));
-    }
-    at += got;
-    bytes -= static_cast<std::size_t>(got);
-  }
-#else
-  if (::getentropy(memory, bytes) != 0) {
-    throw std::runtime_error("pergrad: getentropy gave no key, errno " + std::to_string(errno));
-  }
-#endif
-}
-
-/// Counts up without wrapping, as a step used twice would repeat its noise.
-inline std::uint64_t take_step(std::uint64_t& next) {
-  if (next == std::numeric_limits<std::uint64_t>::max()) {
-    throw std::overflow_error("pergrad: generator has given out all of its 2^64 - 1 steps");
-  }
-  return next++;
-}
-
-}  // namespace detail
-
-/// Generator with a 256-bit key from the operating system. Movable, not copyable (a copy would repeat noise), without
-/// any way to save the key, which is overwritten on destruction. A forked process must make its own generator.
-class os_keyed_generator {
- public:
-  static constexpr bool is_private = true;
-
-  /// Draws the key. Throws std::runtime_error when the operating system gives none.
-  os_keyed_generator() { detail::operating_system_random(key_.words.data(), sizeof key_.words); }
-  os_keyed_generator(const os_keyed_generator&) = delete;
-  os_keyed_generator& operator=(const os_keyed_generator&) = delete;
-  os_keyed_generator(os_keyed_generator&& other) noexcept { take(other); }
-  os_keyed_generator& operator=(os_keyed_generator&& other) noexcept {
-    if (this != &other) take(other);
-    return *this;
-  }
-  ~os_keyed_generator() { detail::wipe(&key_, sizeof key_); }
-
-  /// The key. Throws std::logic_error after the generator was moved from.
-  [[nodiscard]] const chacha_key& key() const {
-    require_key();
-    return key_;
-  }
-
-  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice and
-  /// std::logic_error after the generator was moved from.
-  [[nodiscard]] std::uint64_t next_step() {
-    require_key();
-    return detail::take_step(next_step_);
-  }
-
-  /// Number of steps given out.
-  [[nodiscard]] std::uint64_t step() const noexcept { return next_step_; }
-
- private:
-  void take(os_keyed_generator& other) noexcept {
-    key_ = other.key_;
-    next_step_ = other.next_step_;
-    has_key_ = std::exchange(other.has_key_, false);
-    detail::wipe(&other.key_, sizeof other.key_);
-  }
-
-  void require_key() const {
-    if (!has_key_) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
-  }
-
-  chacha_key key_;
-  std::uint64_t next_step_ = 0;
-  bool has_key_ = true;
-};
-
-/// Generator for experiments that must be repeated. ITS RUNS ARE NOT PRIVATE, however large the noise: the key has at
-/// most the 64 bits of the seed and the seed is known. Same seed, same stream on every machine.
-class seeded_generator {
- public:
-  static constexpr bool is_private = false;
-
-  /// Key: the first half of the ChaCha20 block under the seed as (low, high, 0, ...) for the key-derivation nonce.
-  /// `first_step` resumes a run that had given out that many steps.
-  constexpr explicit seeded_generator(std::uint64_t seed, std::uint64_t first_step = 0) noexcept
-      : seed_{seed}, next_step_{first_step} {
-    chacha_key start;
-    start.words[0] = static_cast<std::uint32_t>(seed & 0xffff'ffffU);
-    start.words[1] = static_cast<std::uint32_t>(seed >> 32U);
-    const chacha_block block = chacha20_block(start, make_nonce(random_purpose::key_derivation, 0), 0);
-    for (std::size_t i = 0; i < key_.words.size(); ++i) key_.words[i] = block[i];
-  }
-
-  [[nodiscard]] constexpr const chacha_key& key() const noexcept { return key_; }
-  [[nodiscard]] constexpr std::uint64_t seed() const noexcept { return seed_; }
-
-  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice.
-  [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
-
-  /// Number of steps given out.
-  [[nodiscard]] constexpr std::uint64_t step() const noexcept { return next_step_; }
-
- private:
-  chacha_key key_;
-  std::uint64_t seed_;
-  std::uint64_t next_step_;
-};
-
-static_assert(random_generator<os_keyed_generator> && random_generator<seeded_generator>);
-
-}  // namespace pergrad::inline v0_1
 // pergrad/privacy/noise.hpp - Gaussian noise that is a pure function of key, purpose, step and element.
 //
 // Three ChaCha20 words make one pair of Gaussians by Box & Muller 1958:
@@ -7242,6 +9678,26 @@ template <class Scalar>
   }
 }
 
+/// out[i] = scale z[i] + out[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2.
+template <int Lanes, class Scalar>
+inline void add_scaled_gaussians(Scalar scale, const float* z, Scalar* out, std::size_t count) noexcept {
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
+    using f32 = typename lanes<Lanes>::f32;
+    const f32 scales = splat_f32<Lanes>(scale);
+    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
+      f32 gaussians;
+      f32 sums;
+      std::memcpy(&gaussians, z + i, sizeof gaussians);
+      std::memcpy(&sums, out + i, sizeof sums);
+      sums = fused<Lanes>(scales, gaussians, sums);
+      std::memcpy(out + i, &sums, sizeof sums);
+    }
+  }
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], out[i]);
+}
+
 /// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count).
 template <int Lanes, class Visitor>
 void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first,
@@ -7276,9 +9732,7 @@ requires(std::is_same_v<Scalar, float> ||
   const auto scale = detail::rounded_up<Scalar>(standard_deviation);
   detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
                                          [&](std::size_t at, const float* z, std::size_t count) {
-                                           Scalar* out = values.data() + at;
-                                           for (std::size_t i = 0; i < count; ++i)
-                                             out[i] = detail::scaled_sum(scale, z[i], out[i]);
+                                           detail::add_scaled_gaussians<Lanes>(scale, z, values.data() + at, count);
                                          });
 }
 
@@ -7428,15 +9882,17 @@ requires std::is_arithmetic_v<Number>
 
 namespace detail {
 
-/// Adds noise to `values`, all threads sharing the elements; the bits depend on (key, step, element) only.
+/// values = sum + noise, all threads sharing the elements; the bits of the noise depend on (key, step, element) only.
+/// `sum` may be `values`. Precondition: as many.
 template <class Scalar>
 void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-               std::span<Scalar> values) {
+               std::span<const std::type_identity_t<Scalar>> sum, std::span<Scalar> values) {
   constexpr std::size_t chunk = 1U << 13U;
   executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
     const std::size_t first = task * chunk;
-    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation,
-                         values.subspan(first, std::min(chunk, values.size() - first)));
+    const std::span<Scalar> to = values.subspan(first, std::min(chunk, values.size() - first));
+    if (sum.data() != values.data()) std::copy_n(sum.data() + first, to.size(), to.data());
+    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation, to);
   });
 }
 
@@ -7461,7 +9917,7 @@ class noised_sum : public detail::expression_tag {
   /// Draws the noise: one step of the generator.
   void finish(const host& executor, std::span<scalar> out) const {
     const std::uint64_t step = noise_.generator->next_step();
-    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out);
+    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out, out);
     if (divisor_ != 1) {
       for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
     }
@@ -7622,6 +10078,13 @@ requires(!detail::is_leaf<Given>::value || !((std::is_convertible_v<Bound, l2_cl
     clip_per_layer(const Given& /*given*/, const Bound&... /*bound*/) {
   if constexpr (!detail::any_explained<Given, Bound...>) {
     static_cast<void>(error::cannot_be_clipped<error::function::clip_per_layer, Given, Bound...>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given, class... Bound>
+[[nodiscard]] error::explained clip_per_group(const Given& /*given*/, const Bound&... /*bound*/) {
+  if constexpr (!detail::any_explained<Given, Bound...>) {
+    static_cast<void>(error::cannot_be_clipped<error::function::clip_per_group, Given, Bound...>{});
   }
   return {};
 }
@@ -7970,10 +10433,9 @@ void evaluate_into(const host& executor, private_gradient<Network>& update,
                    const noised_total<Network, Generator>& noised) {
   const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
   const std::span<typename Network::scalar> out = gradient_access::values(update);
-  const auto from = gradient_access::values(noised.total.total());
-  std::copy(from.begin(), from.end(), out.begin());
   const std::uint64_t step = noised.noise.generator->next_step();
-  detail::add_noise(executor, noised.noise.generator->key(), step, deviation, out);
+  detail::add_noise(executor, noised.noise.generator->key(), step, deviation,
+                    gradient_access::values(noised.total.total()), out);
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
 template <class Leaf, class Rule>
@@ -8047,53 +10509,200 @@ template <class Expression>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping)
-// parts
+// pergrad/layers/adaptive_avg_pool1d.hpp - means over windows that cut any sequence into a fixed number of
+// (overlapping) parts
 //
-// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; columns likewise.
+// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
 
-// pergrad/detail/pooling.hpp - what the pooling layers share: sliding windows, and the mean of a window
+// pergrad/detail/pooling.hpp - what the pooling layers share: their windows, and the maximum and the mean of one
+
+// pergrad/detail/convolution.hpp - what convolutions on sequences, images and volumes share
+//
+// y[o, t] = b[o] + sum_{c, k} W[o, c, k] x[c, t s + k r - p] along every axis that the layer has; the axes that it does
+// not have are one pixel wide. Per-sample gradient: a correlation of the padded input with delta in which stride and
+// dilation change places,
+//     G_b[o, c, k] = sum_t delta[o, t] x[c, t s + k r - p]                     (Rochette et al. 2019, arXiv:1912.06015)
+// which is the outer-product sum over the T windows that the layer's view shows: the geometry says it all.
 
 namespace pergrad::inline v0_1::detail {
 
-/// Windows of one size at equal steps; the stride defaults to the kernel, as in PyTorch.
-template <extent Kernel, class... Options>
-struct sliding_windows {
-  static constexpr window_options options = gather_options<Options...>();
-  static constexpr extent step = options.stride_given ? options.stride : Kernel;
+/// What to say of an input that has not `axes` axes besides its channels.
+[[nodiscard]] constexpr mistake wrong_rank(std::size_t axes) noexcept {
+  return axes == 1   ? mistake::needs_channels_and_positions
+         : axes == 2 ? mistake::needs_an_image
+                     : mistake::needs_a_volume;
+}
+
+/// A convolution along `Axes` axes of an input {channels, ...}.
+template <std::size_t Axes, std::size_t Channels, extent GivenKernel, class... Options>
+struct convolution {
+  static constexpr window_options options = gather_options<Options...>().on(Axes);
+  static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
+  static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return {in.e0, window_count(in.e1, Kernel.height, step.height, options.padding.height, 1),
-            window_count(in.e2, Kernel.width, step.width, options.padding.width, 1)};
+    return image_shape(Channels, output_size(in), Axes);
   }
-  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
-    return inside(i * step.height, Kernel.height, options.padding.height, in.e1);
+  /// Windows of a sequence that is shorter than the others: behind its end lie zeros, as behind any sequence's.
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
+      requires(Axes == 1) {
+    return window_count(length, kernel.height, options.stride.height, options.padding.height, options.dilation.height);
   }
-  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t i) noexcept {
-    return inside(i * step.width, Kernel.width, options.padding.width, in.e2);
-  }
-  /// Values in a window, padding included (PyTorch's `count_include_pad`).
-  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, std::size_t /*i*/, std::size_t /*j*/) noexcept {
-    return Kernel.height * Kernel.width;
+  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
+    return {.in_channels = in.e0,
+            .in_size = image_size(in),
+            .out_channels = Channels,
+            .out_size = output_size(in),
+            .kernel = kernel,
+            .stride = options.stride,
+            .padding = options.padding,
+            .dilation = options.dilation,
+            .groups = options.groups,
+            .bias = options.bias};
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias) {
-      return mistake::option_not_offered;
+    if (options.unknown_given || options.output_padding_given) return mistake::option_not_offered;
+    if (in.rank() != Axes + 1) return wrong_rank(Axes);
+    if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
+        options.groups == 0) {
+      return mistake::zero_is_no_size;
     }
-    if (in.rank() != 3) return mistake::needs_an_image;
-    if (Kernel.height == 0 || Kernel.width == 0 || step.height == 0 || step.width == 0) return mistake::zero_is_no_size;
-    if (2 * options.padding.height > Kernel.height || 2 * options.padding.width > Kernel.width) {
-      return mistake::pool_padding_too_large;
-    }
-    const shape out = output_shape(in);
-    return out.e1 == 0 || out.e2 == 0 ? mistake::kernel_too_large : mistake::none;
+    if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return mistake::groups_do_not_divide;
+    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
   }
 
  private:
-  [[nodiscard]] static constexpr window_range inside(std::size_t start, std::size_t kernel, std::size_t padding,
+  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
+    const extent size = image_size(in);
+    return {
+        window_count(size.depth, kernel.depth, options.stride.depth, options.padding.depth, options.dilation.depth),
+        window_count(size.height, kernel.height, options.stride.height, options.padding.height,
+                     options.dilation.height),
+        window_count(size.width, kernel.width, options.stride.width, options.padding.width, options.dilation.width)};
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Windows of one size at equal steps along `Axes` axes of an input {channels, ...}; the stride defaults to the kernel,
+/// as in PyTorch.
+template <std::size_t Axes, extent GivenKernel, class... Options>
+struct sliding_windows {
+  static constexpr window_options options = gather_options<Options...>().on(Axes);
+  static constexpr extent kernel = on_axes(GivenKernel, Axes, 1);
+  static constexpr extent step = options.stride_given ? options.stride : kernel;
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return image_shape(in.e0, output_size(in), Axes);
+  }
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
+    return inside(d * step.depth, kernel.depth, options.padding.depth, image_size(in).depth);
+  }
+  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
+    return inside(i * step.height, kernel.height, options.padding.height, image_size(in).height);
+  }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
+    return inside(j * step.width, kernel.width, options.padding.width, image_size(in).width);
+  }
+  /// Windows of a shorter sequence. With padding a window could see beyond its end, so that is not offered.
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
+      requires(Axes == 1 && options.padding.height == 0) {
+    return window_count(length, kernel.height, step.height, 0, 1);
+  }
+  /// Values in a window, padding included (PyTorch's `count_include_pad`).
+  template <class... Index>
+  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, Index... /*of the output*/) noexcept {
+    return kernel.size();
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias ||
+        options.output_padding_given) {
+      return mistake::option_not_offered;
+    }
+    if (in.rank() != Axes + 1) return wrong_rank(Axes);
+    if (has_zero(kernel) || has_zero(step)) return mistake::zero_is_no_size;
+    if (2 * options.padding.depth > kernel.depth || 2 * options.padding.height > kernel.height ||
+        2 * options.padding.width > kernel.width) {
+      return mistake::pool_padding_too_large;
+    }
+    return has_zero(output_size(in)) ? mistake::kernel_too_large : mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
+    const extent size = image_size(in);
+    return {window_count(size.depth, kernel.depth, step.depth, options.padding.depth, 1),
+            window_count(size.height, kernel.height, step.height, options.padding.height, 1),
+            window_count(size.width, kernel.width, step.width, options.padding.width, 1)};
+  }
+  [[nodiscard]] static constexpr window_range inside(std::size_t start, std::size_t length, std::size_t padding,
                                                      std::size_t size) noexcept {
-    const std::size_t end = std::min(start + kernel, size + padding);
+    const std::size_t end = std::min(start + length, size + padding);
     return {start < padding ? 0 : start - padding, end < padding ? 0 : end - padding};
+  }
+};
+
+/// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
+/// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
+template <std::size_t Axes, extent Parts>
+struct adaptive_windows {
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return image_shape(in.e0, Parts, Axes); }
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept requires(Axes == 3) {
+    return part(image_size(in).depth, Parts.depth, d);
+  }
+  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept {
+    return part(image_size(in).height, Parts.height, i);
+  }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
+    return part(image_size(in).width, Parts.width, j);
+  }
+  /// Inputs that the mean of output (i, j) or (d, i, j) counts.
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
+    return length(rows(in, i)) * length(columns(in, j));
+  }
+  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t d, std::size_t i, std::size_t j) noexcept
+      requires(Axes == 3) {
+    return length(planes(in, d)) * divisor(in, i, j);
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.rank() != Axes + 1) return wrong_rank(Axes);
+    return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t length(window_range range) noexcept { return range.end - range.begin; }
+  [[nodiscard]] static constexpr window_range part(std::size_t size, std::size_t parts, std::size_t i) noexcept {
+    return {i * size / parts, ((i + 1) * size + parts - 1) / parts};
+  }
+};
+
+/// The largest value of a window; its gradient goes to the first input that equals it.
+struct maximum_of_window {
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
+    return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
+    return math::select(x > best, x, math::select(x != x, x, best));  // a NaN wins and stays, as in PyTorch
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
+    return best;
+  }
+  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after
+  /// it.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
+                                              math::element_t<Value> /*divisor*/) noexcept {
+    const Value part = math::select(x == y, remaining, Value{});
+    remaining = math::select(x == y, Value{}, remaining);
+    return part;
   }
 };
 
@@ -8122,61 +10731,707 @@ struct mean_of_window {
 
 namespace pergrad::inline v0_1 {
 
-/// `adaptive_avg_pool2d<Height, Width>` on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
-template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::mean_of_window {
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Height, Width}; }
-  [[nodiscard]] static constexpr window_range rows(shape in, std::size_t i) noexcept { return part(in.e1, Height, i); }
-  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t i) noexcept {
-    return part(in.e2, Width, i);
-  }
-  /// Inputs that the mean of output (i, j) counts.
-  [[nodiscard]] static constexpr std::size_t divisor(shape in, std::size_t i, std::size_t j) noexcept {
-    const window_range row = rows(in, i);
-    const window_range column = columns(in, j);
-    return (row.end - row.begin) * (column.end - column.begin);
-  }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (in.rank() != 3) return detail::mistake::needs_an_image;
-    return Height == 0 || Width == 0 ? detail::mistake::zero_is_no_size : detail::mistake::none;
-  }
-
- private:
-  [[nodiscard]] static constexpr window_range part(std::size_t size, std::size_t parts, std::size_t i) noexcept {
-    return {i * size / parts, ((i + 1) * size + parts - 1) / parts};
-  }
-};
+/// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {};
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/avg_pool2d.hpp - mean of each window, padding counted; every input gets an equal share of the gradient
+// pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping)
+// parts
+//
+// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
+
+namespace pergrad::inline v0_1 {
+
+/// `adaptive_avg_pool2d<Height, Width>` on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
+template <std::size_t Height, std::size_t Width = Height>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/adaptive_avg_pool3d.hpp - means over windows that cut any volume into a fixed number of (overlapping)
+// parts
+//
+// Output row i of n sees input rows floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch; other axes likewise.
+
+namespace pergrad::inline v0_1 {
+
+/// `adaptive_avg_pool3d<Depth, Height, Width>` on `{channels, depth, height, width}`. PyTorch: `nn.AdaptiveAvgPool3d`.
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/avg_pool1d.hpp - mean of each window of a sequence, padding counted; every input gets an equal
+// share of the gradient
+
+namespace pergrad::inline v0_1 {
+
+/// `avg_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
+/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
+template <std::size_t Kernel, class... Options>
+struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/avg_pool2d.hpp - mean of each window of an image, padding counted; every input gets an equal
+// share of the gradient
 
 namespace pergrad::inline v0_1 {
 
 /// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
-struct avg_pool2d : detail::sliding_windows<Kernel, Options...>, detail::mean_of_window {};
+struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {};
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/batch_norm.hpp - a name that explains why it is missing
+// pergrad/layers/avg_pool3d.hpp - mean of each window of a volume, padding counted; every input gets an equal
+// share of the gradient
+
+namespace pergrad::inline v0_1 {
+
+/// `avg_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool3d` with its default `count_include_pad=True`.
+template <extent Kernel, class... Options>
+struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/batch_norm.hpp - names that explain why they are missing
+//
+// A batch norm's output for one sample depends on all others, so no per-sample gradient exists (see docs/privacy.md).
+// What takes its place: group_norm or instance_norm, or frozen<channel_affine> for one with fixed statistics.
 
 namespace pergrad::inline v0_1 {
 
 /// Batch normalisation mixes the samples of a batch; a network with it does not compile and the error says what to use.
-struct batch_norm2d {
+struct batch_norm1d {
   static constexpr bool mixes_samples = true;
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
 };
+/// As `batch_norm1d`.
+struct batch_norm2d : batch_norm1d {};
+/// As `batch_norm1d`.
+struct batch_norm3d : batch_norm1d {};
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/conv2d.hpp - 2-d convolution  y[o, i, j] = b[o] + sum_{c, k, l} W[o, c, k, l] x[c, i s + k r - p, j s
-// + l r - p]
+// pergrad/layers/channel_affine.hpp - y = gain_c x + shift_c, one gain and one shift a channel
 //
-// Per-sample gradient: a correlation of the padded input with delta in which stride and dilation change places
-//     G_b[o, c, k, l] = sum_{i, j} delta[o, i, j] x[c, i s + k r - p, j s + l r - p]       (Rochette et al. 2019,
-//     arXiv:1912.06015)
-// which is the outer-product sum over the T = H_out W_out windows that the layer's view shows: the geometry says it
-// all.
+// What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias -
+// mean gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
+
+// pergrad/detail/channel_norm.hpp - groups of channels over all their pixels, normalised on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+// pergrad/detail/normalisation.hpp - what the normalising layers share: options, moments, and one row forward and back
+//
+// Of the n values that are normalised together, with mu their mean, s^2 their biased variance and r = 1/sqrt(s^2 +
+// eps):
+//     xhat_i = (x_i - mu) r             y_i = gain_i xhat_i + shift_i
+//     dx_i   = r (g_i - mean(g) - xhat_i mean(g xhat)),   g_i = gain_i dy_i        (Ba et al. 2016, arXiv:1607.06450)
+// The root mean square has mu = 0 and r = 1/sqrt(mean(x^2) + eps), and no mean(g) (Zhang & Sennrich 2019,
+// arXiv:1910.07467). Parameters: dL/dgain = sum dy xhat, dL/dshift = sum dy, over the positions that share them.
+//
+// Moments are taken in double, in two passes: the second one sums the deviations from the first one's mean and corrects
+// with their own mean (Chan, Golub & LeVeque 1983), so a constant input has exactly variance 0 and its own value as
+// mean. Every value is divided by n before it is added: no sum overflows that its mean would not.
+
+namespace pergrad::inline v0_1 {
+
+/// Option of a normalising layer: how many of the last axes are normalised together.
+template <std::size_t Count>
+struct axes {};
+/// Option of a normalising layer: neither gain nor shift. PyTorch: `affine=False`, `elementwise_affine=False`.
+struct no_affine {};
+/// Option of a normalising layer: what is added to the variance, Numerator / Denominator.
+template <std::uintmax_t Numerator, std::uintmax_t Denominator = 1>
+struct eps {};
+
+namespace detail {
+
+/// Options of a normalising layer, gathered from its option types in any order.
+struct norm_options {
+  std::size_t axes = 1;
+  double epsilon = 1e-5;
+  bool affine = true;
+  bool bias = true;
+  bool axes_given = false;
+  bool bias_given = false;
+  bool epsilon_given = false;
+  bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
+
+  [[nodiscard]] constexpr bool shifts() const noexcept { return affine && bias; }
+};
+
+template <std::size_t Count>
+constexpr void apply(norm_options& options, pergrad::axes<Count> /*option*/) noexcept {
+  options.axes = Count;
+  options.axes_given = true;
+}
+constexpr void apply(norm_options& options, no_affine /*option*/) noexcept { options.affine = false; }
+constexpr void apply(norm_options& options, no_bias /*option*/) noexcept {
+  options.bias = false;
+  options.bias_given = true;
+}
+template <std::uintmax_t Numerator, std::uintmax_t Denominator>
+constexpr void apply(norm_options& options, pergrad::eps<Numerator, Denominator> /*option*/) noexcept {
+  options.epsilon_given = true;
+  if constexpr (Numerator == 0 || Denominator == 0) {
+    options.unknown_given = true;
+  } else {
+    options.epsilon = static_cast<double>(static_cast<long double>(Numerator) / static_cast<long double>(Denominator));
+  }
+}
+template <class Unknown>
+constexpr void apply(norm_options& options, Unknown /*option*/) noexcept {
+  options.unknown_given = true;
+}
+
+template <class... Options>
+[[nodiscard]] constexpr norm_options gather_norm_options() noexcept {
+  norm_options options;
+  (apply(options, Options{}), ...);
+  return options;
+}
+
+/// Gains 1 and shifts 0 wherever PyTorch's layers would choose for themselves; initialisers of "every parameter"
+/// (uniform, normal, constant) are of these, too.
+template <class Initialiser, class Scalar>
+void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std::size_t gains,
+                       std::span<Scalar> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if constexpr (std::is_base_of_v<layer_default, Initialiser>) {
+      parameters[i] = i < gains ? Scalar{1} : Scalar{0};
+    } else {
+      parameters[i] =
+          static_cast<Scalar>(i < gains ? initialiser.weight(first + i, fans{}) : initialiser.bias(first + i, fans{}));
+    }
+  }
+}
+
+namespace normalisation {
+
+using on_host::index;
+using on_host::narrow;
+using on_host::widen;
+using wide = on_host::vector<double>;
+inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
+
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <class Scalar>
+inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+/// The first `count` lanes; the others are 0.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from, index count) noexcept {
+  Scalar lanes[on_host::vector_lanes<double>]{};
+  for (index i = 0; i < count; ++i) lanes[i] = from[i];
+  return load_narrow(lanes);
+}
+template <std::size_t First = 0, std::size_t Count = on_host::vector_lanes<double>>
+[[nodiscard]] inline double sum_of_lanes(wide values) noexcept {
+  if constexpr (Count == 1) {
+    return values[First];
+  } else {
+    return sum_of_lanes<First, Count / 2>(values) + sum_of_lanes<First + Count / 2, Count / 2>(values);
+  }
+}
+[[nodiscard]] inline double sum_of_first_lanes(wide values, index count) noexcept {
+  double sum = 0;
+  for (index lane = 0; lane < count; ++lane) sum += values[lane];
+  return sum;
+}
+
+/// Sums over i < count, in double and in an order that depends on `count` only. `f(load)` gives the summands of one
+/// vector of elements; `load(from)` is how it reads them.
+template <std::size_t Sums, class Function>
+[[nodiscard]] inline std::array<double, Sums> reduce(index count, Function&& f) noexcept {
+  wide sums[2][Sums]{};
+  index i = 0;
+  for (; i + 2 * wide_lanes <= count; i += 2 * wide_lanes) {
+    for (index half = 0; half < 2; ++half) {
+      const std::array<wide, Sums> here =
+          f([first = i + half * wide_lanes](const auto* from) { return load_narrow(from + first); });
+      for (std::size_t s = 0; s < Sums; ++s) sums[half][s] += here[s];
+    }
+  }
+  std::array<double, Sums> totals{};
+  for (std::size_t s = 0; s < Sums; ++s) totals[s] = sum_of_lanes(sums[0][s] + sums[1][s]);
+  for (; i < count; i += wide_lanes) {
+    const index rest = count - i < wide_lanes ? count - i : wide_lanes;
+    const std::array<wide, Sums> here = f([&](const auto* from) { return load_narrow(from + i, rest); });
+    for (std::size_t s = 0; s < Sums; ++s) totals[s] += sum_of_first_lanes(here[s], rest);
+  }
+  return totals;
+}
+
+/// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
+/// the rate.
+template <class Scalar>
+struct normaliser {
+  Scalar mean = 0;
+  Scalar rate = 1;
+  Scalar rest = 0;
+
+  constexpr normaliser() noexcept = default;
+  /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
+  /// the rate 0.
+  normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
+    const double exact_mean = first_mean + deviation;
+    const double variance = std::isinf(square) ? square : square - deviation * deviation;
+    const double exact_rate = 1 / std::sqrt((variance < 0 ? 0.0 : variance) + epsilon);  // a NaN stays a NaN
+    mean = static_cast<Scalar>(exact_mean);
+    rate = static_cast<Scalar>(exact_rate);
+    rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
+  }
+};
+
+/// Of a row of `count` values: centred for a layer norm, not for the root mean square.
+template <bool Centred, class Scalar>
+[[nodiscard]] inline normaliser<Scalar> normaliser_of_row(const Scalar* x, index count, double epsilon) noexcept {
+  const wide share = on_host::splat(1 / static_cast<double>(count));
+  if constexpr (Centred) {
+    const double mean = reduce<1>(count, [&](const auto& load) { return std::array{widen(load(x)) * share}; })[0];
+    const wide centre = on_host::splat(mean);
+    const auto [deviation, square] = reduce<2>(count, [&](const auto& load) {
+      const wide here = widen(load(x)) - centre;
+      return std::array{here * share, here * share * here};
+    });
+    return {mean, deviation, square, epsilon};
+  } else {
+    const double square = reduce<1>(count, [&](const auto& load) {
+      const wide value = widen(load(x));
+      return std::array{value * share * value};
+    })[0];
+    return {0, 0, square, epsilon};
+  }
+}
+
+/// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
+template <bool Centred, class Scalar>
+inline void forward_row(const Scalar* x, index count, const normaliser<Scalar>& by, const Scalar* gain,
+                        const Scalar* shift, Scalar* xhat, Scalar* y) noexcept {
+  const auto run = [&](auto with_gain, auto with_shift) {
+    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+      using vector = on_host::vector<Scalar>;
+      vector value = lanes.load(x + i);
+      if constexpr (Centred) {
+        value = (value - on_host::splat(by.mean)) * on_host::splat(by.rate) + on_host::splat(by.rest);
+      } else {
+        value = value * on_host::splat(by.rate);
+      }
+      lanes.store(xhat + i, value);
+      if constexpr (with_gain) value = value * lanes.load(gain + i);
+      if constexpr (with_shift) value = value + lanes.load(shift + i);
+      lanes.store(y + i, value);
+    });
+  };
+  if (gain == nullptr) {
+    run(std::false_type{}, std::false_type{});
+  } else if (shift == nullptr) {
+    run(std::true_type{}, std::false_type{});
+  } else {
+    run(std::true_type{}, std::true_type{});
+  }
+}
+
+/// dx of a row. `gain` may be null: 1.
+template <bool Centred, class Scalar>
+inline void backward_row(const Scalar* xhat, Scalar rate, const Scalar* gain, const Scalar* dy, index count,
+                         Scalar* dx) noexcept {
+  const wide share = on_host::splat(1 / static_cast<double>(count));
+  const auto run = [&](auto with_gain) {
+    const auto slope = [&](const auto& load, index i) {
+      if constexpr (with_gain) {
+        return load(dy + i) * load(gain + i);
+      } else {
+        return load(dy + i);
+      }
+    };
+    const auto [mean, projection] = reduce<2>(count, [&](const auto& load) {
+      const wide weighted = widen(slope(load, 0)) * share;
+      return std::array{weighted, weighted * widen(load(xhat))};
+    });
+    const auto mean_here = static_cast<Scalar>(mean);
+    const auto projection_here = static_cast<Scalar>(projection);
+    on_host::for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+      auto value = slope([&](const Scalar* from) { return lanes.load(from); }, i);
+      if constexpr (Centred) value = value - on_host::splat(mean_here);
+      value = value - lanes.load(xhat + i) * on_host::splat(projection_here);
+      lanes.store(dx + i, value * on_host::splat(rate));
+    });
+  };
+  if (gain == nullptr) {
+    run(std::false_type{});
+  } else {
+    run(std::true_type{});
+  }
+}
+
+}  // namespace normalisation
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail::normalisation {
+
+using on_host::layout;
+
+/// `count` channels from `first` on, in `Width` vectors. Only whole blocks may be stored without care.
+template <index Width, bool Whole>
+struct channel_block {
+  static constexpr index width = Width;
+  index first;
+  index count;
+
+  template <class Scalar>
+  void store(Scalar* to, narrow<Scalar> value) const noexcept {
+    if constexpr (Whole) {
+      store_narrow(to, value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = value[lane];
+    }
+  }
+  /// f(channel) in the channel's lane, for all channels of the block in order.
+  template <class Scalar, class Function>
+  [[nodiscard]] std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> lanes(Function&& f) const noexcept {
+    Scalar values[static_cast<std::size_t>(Width * wide_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) values[lane] = f(first + lane);
+    std::array<narrow<Scalar>, static_cast<std::size_t>(Width)> result;
+    for_each_index<static_cast<std::size_t>(Width)>(
+        [&](auto k) { result[k] = load_narrow(values + static_cast<index>(k) * wide_lanes); });
+    return result;
+  }
+};
+
+template <class Function>
+inline void for_each_block(index first, index last, Function&& f) noexcept {
+  for (; first + 2 * wide_lanes <= last; first += 2 * wide_lanes) f(channel_block<2, true>{first, 2 * wide_lanes});
+  for (; first + wide_lanes <= last; first += wide_lanes) f(channel_block<1, true>{first, wide_lanes});
+  if (first < last) f(channel_block<1, false>{first, last - first});
+}
+
+/// Sums over all pixels, one a channel of the block: `f(first element in a, first element in b)` gives `Sums` vectors
+/// of doubles for one vector of channels of one pixel. Calls `g(channel, sums)` for every channel in order.
+template <std::size_t Sums, class Block, class Function, class Result>
+inline void reduce_pixels(const Block& block, const layout& a, const layout& b, Function&& f, Result&& g) noexcept {
+  constexpr auto width = static_cast<std::size_t>(Block::width);
+  const index channels = a.values.channels;
+  wide sums[width][Sums]{};
+  on_host::for_each_stretch(a, b, [&](index in_a, index in_b, index count) {
+    wide here[width][Sums];  // in registers, as `sums` would not be
+    std::memcpy(here, sums, sizeof sums);
+    for (index i = block.first; i < count; i += channels) {
+      for_each_index<width>([&](auto k) {
+        const index at = i + static_cast<index>(k) * wide_lanes;
+        const std::array<wide, Sums> terms = f(in_a + at, in_b + at, k);
+        for_each_index<Sums>([&](auto s) { here[k][s] += terms[s]; });
+      });
+    }
+    std::memcpy(sums, here, sizeof sums);
+  });
+  for (index lane = 0; lane < block.count; ++lane) {
+    std::array<double, Sums> here{};
+    for (std::size_t s = 0; s < Sums; ++s) here[s] = sums[lane / wide_lanes][s][lane % wide_lanes];
+    g(block.first + lane, here);
+  }
+}
+
+/// Groups of channels, met in order.
+class group_cursor {
+ public:
+  explicit group_cursor(index size) noexcept : size_{size} {}
+  /// Number of the next channel's group.
+  [[nodiscard]] index next() noexcept {
+    const index here = group_;
+    if (++inside_ == size_) {
+      inside_ = 0;
+      ++group_;
+    }
+    return here;
+  }
+
+ private:
+  index size_;
+  index inside_ = 0;
+  index group_ = 0;
+};
+
+inline constexpr index channels_together = 64;
+/// Calls f(first channel, one past the last) for some groups at a time: at most `channels_together` of them.
+template <class Function>
+inline void for_some_groups(index channels, index group_size, Function&& f) noexcept {
+  const index step = std::max<index>(1, channels_together / group_size) * group_size;
+  for (index first = 0; first < channels; first += step) f(first, std::min(first + step, channels));
+}
+
+/// xhat, dense, and y of one sample, and one rate a group. `gain` and `shift` may be null.
+template <class Scalar>
+inline void forward_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, index group_size,
+                          double epsilon, const Scalar* gain, const Scalar* shift, Scalar* xhat,
+                          Scalar* rates) noexcept {
+  const index channels = x_layout.values.channels;
+  const index pixels = x_layout.values.size() / channels;
+  const wide share = on_host::splat(1 / static_cast<double>(group_size * pixels));
+  for_some_groups(channels, group_size, [&](index first, index last) {
+    double mean[channels_together]{};
+    double deviation[channels_together]{};
+    double square[channels_together]{};
+    normaliser<Scalar> by[channels_together];
+    group_cursor group{group_size};
+    for_each_block(first, last, [&](const auto& block) {
+      reduce_pixels<1>(
+          block, x_layout, x_layout,
+          [&](index i, index, auto) { return std::array{widen(load_narrow(x + i)) * share}; },
+          [&](index, const auto& sums) { mean[group.next()] += sums[0]; });
+    });
+    group = group_cursor{group_size};
+    group_cursor group_of_sums{group_size};
+    for_each_block(first, last, [&](const auto& block) {
+      const auto centre = block.template lanes<double>([&](index) { return mean[group.next()]; });
+      reduce_pixels<2>(
+          block, x_layout, x_layout,
+          [&](index i, index, auto k) {
+            const wide here = widen(load_narrow(x + i)) - centre[k];
+            return std::array{here * share, here * share * here};
+          },
+          [&](index, const auto& sums) {
+            const index number = group_of_sums.next();
+            deviation[number] += sums[0];
+            square[number] += sums[1];
+          });
+    });
+    for (index g = 0; g < (last - first) / group_size; ++g) {
+      by[g] = {mean[g], deviation[g], square[g], epsilon};
+      rates[first / group_size + g] = by[g].rate;
+    }
+    group = group_cursor{group_size};
+    for_each_block(first, last, [&](const auto& block) {
+      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
+      group_cursor again = group;
+      group_cursor once_more = group;
+      const auto means = block.template lanes<Scalar>([&](index) { return by[group.next()].mean; });
+      const auto rate = block.template lanes<Scalar>([&](index) { return by[again.next()].rate; });
+      const auto rest = block.template lanes<Scalar>([&](index) { return by[once_more.next()].rest; });
+      const auto gains = block.template lanes<Scalar>([&](index c) { return gain == nullptr ? Scalar{1} : gain[c]; });
+      const auto shifts =
+          block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
+      Scalar* dense = xhat;
+      on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
+        for (index i = block.first; i < count; i += channels) {
+          for_each_index<width>([&](auto k) {
+            const index here = i + static_cast<index>(k) * wide_lanes;
+            const narrow<Scalar> value = (load_narrow(x + from + here) - means[k]) * rate[k] + rest[k];
+            block.store(dense + here, value);
+            block.store(y + to + here, narrow<Scalar>{value * gains[k] + shifts[k]});
+          });
+        }
+        dense += count;
+      });
+    });
+  });
+}
+
+/// dx of one sample, unless it is null, and what the gains and shifts receive, unless `gain` is null.
+template <class Scalar>
+inline void backward_image(const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
+                           index group_size, const Scalar* gain, const Scalar* xhat, const Scalar* rates,
+                           Scalar* gain_sums, Scalar* shift_sums) noexcept {
+  const index channels = dy_layout.values.channels;
+  const index pixels = dy_layout.values.size() / channels;
+  const layout dense_layout = on_host::lay_out(dy_layout.values, {});
+  const double share = 1 / static_cast<double>(group_size * pixels);
+  for_some_groups(channels, group_size, [&](index first, index last) {
+    double mean[channels_together]{};
+    double projection[channels_together]{};
+    group_cursor group{group_size};
+    for_each_block(first, last, [&](const auto& block) {
+      reduce_pixels<2>(
+          block, dy_layout, dense_layout,
+          [&](index i, index j, auto) {
+            const wide slope = widen(load_narrow(dy + i));
+            return std::array{slope, slope * widen(load_narrow(xhat + j))};
+          },
+          [&](index c, const auto& sums) {
+            const index number = group.next();
+            const double weight = share * (gain == nullptr ? 1 : static_cast<double>(gain[c]));
+            mean[number] += weight * sums[0];
+            projection[number] += weight * sums[1];
+            if (gain == nullptr) return;
+            gain_sums[c] = static_cast<Scalar>(sums[1]);
+            shift_sums[c] = static_cast<Scalar>(sums[0]);
+          });
+    });
+    if (dx == nullptr) return;
+    group = group_cursor{group_size};
+    for_each_block(first, last, [&](const auto& block) {
+      constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
+      group_cursor again = group;
+      group_cursor once_more = group;
+      const Scalar* rate = rates + first / group_size;
+      const auto slope = block.template lanes<Scalar>(
+          [&](index c) { return rate[group.next()] * (gain == nullptr ? Scalar{1} : gain[c]); });
+      const auto offset = block.template lanes<Scalar>([&](index) {
+        const index number = again.next();
+        return rate[number] * static_cast<Scalar>(mean[number]);
+      });
+      const auto along = block.template lanes<Scalar>([&](index) {
+        const index number = once_more.next();
+        return rate[number] * static_cast<Scalar>(projection[number]);
+      });
+      const Scalar* dense = xhat;
+      on_host::for_each_stretch(dy_layout, dx_layout, [&](index from, index to, index count) {
+        for (index i = block.first; i < count; i += channels) {
+          for_each_index<width>([&](auto k) {
+            const index here = i + static_cast<index>(k) * wide_lanes;
+            block.store(dx + to + here, narrow<Scalar>{load_narrow(dy + from + here) * slope[k] - offset[k] -
+                                                       load_narrow(dense + here) * along[k]});
+          });
+        }
+        dense += count;
+      });
+    });
+  });
+}
+
+/// The same of a sample with one pixel: its groups are rows.
+template <class Scalar>
+inline void forward_pixel(const Scalar* x, Scalar* y, index channels, index group_size, double epsilon,
+                          const Scalar* gain, const Scalar* shift, Scalar* xhat, Scalar* rates) noexcept {
+  for (index first = 0; first < channels; first += group_size) {
+    const auto by = normaliser_of_row<true>(x + first, group_size, epsilon);
+    *rates++ = by.rate;
+    forward_row<true>(x + first, group_size, by, gain == nullptr ? nullptr : gain + first,
+                      shift == nullptr ? nullptr : shift + first, xhat + first, y + first);
+  }
+}
+template <class Scalar>
+inline void backward_pixel(const Scalar* dy, Scalar* dx, index channels, index group_size, const Scalar* gain,
+                           const Scalar* xhat, const Scalar* rates, Scalar* gain_sums, Scalar* shift_sums) noexcept {
+  for (index first = 0; dx != nullptr && first < channels; first += group_size) {
+    backward_row<true>(xhat + first, *rates++, gain == nullptr ? nullptr : gain + first, dy + first, group_size,
+                       dx + first);
+  }
+  if (gain == nullptr) return;
+  on_host::for_each_vector<Scalar>(channels, [&](index i, const auto& lanes) {
+    lanes.store(shift_sums + i, lanes.load(dy + i));
+    lanes.store(gain_sums + i, lanes.load(dy + i) * lanes.load(xhat + i));
+  });
+}
+
+/// y = gain_c x + shift_c; `shift` may be null.
+template <class Scalar>
+inline void scale_image(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y, const Scalar* gain,
+                        const Scalar* shift) noexcept {
+  const index channels = x_layout.values.channels;
+  for_each_block(0, channels, [&](const auto& block) {
+    constexpr auto width = static_cast<std::size_t>(std::remove_cvref_t<decltype(block)>::width);
+    const auto gains = block.template lanes<Scalar>([&](index c) { return gain[c]; });
+    const auto shifts = block.template lanes<Scalar>([&](index c) { return shift == nullptr ? Scalar{0} : shift[c]; });
+    on_host::for_each_stretch(x_layout, y_layout, [&](index from, index to, index count) {
+      for (index i = block.first; i < count; i += channels) {
+        for_each_index<width>([&](auto k) {
+          const index here = i + static_cast<index>(k) * wide_lanes;
+          block.store(y + to + here, narrow<Scalar>{load_narrow(x + from + here) * gains[k] + shifts[k]});
+        });
+      }
+    });
+  });
+}
+/// Over all pixels, a channel's sum of dy x and its sum of dy.
+template <class Scalar>
+inline void sum_image(const layout& dy_layout, const Scalar* dy, const layout& x_layout, const Scalar* x,
+                      Scalar* products, Scalar* sums) noexcept {
+  for_each_block(0, dy_layout.values.channels, [&](const auto& block) {
+    reduce_pixels<2>(
+        block, dy_layout, x_layout,
+        [&](index i, index j, auto) {
+          const wide slope = widen(load_narrow(dy + i));
+          return std::array{slope, slope * widen(load_narrow(x + j))};
+        },
+        [&](index c, const auto& total) {
+          sums[c] = static_cast<Scalar>(total[0]);
+          products[c] = static_cast<Scalar>(total[1]);
+        });
+  });
+}
+
+}  // namespace pergrad::inline v0_1::detail::normalisation
+
+namespace pergrad::inline v0_1 {
+
+/// `channel_affine` on an input of any rank. The channels are the first axis, as in PyTorch's batch norm: the features
+/// of a vector, the channels of `{channels, positions}`, of an image or of a volume. `frozen<channel_affine>` is a
+/// batch norm with fixed statistics. Parameters: all gains, then all shifts, at first 1 and 0.
+struct channel_affine {
+  static constexpr bool on_tiles = true;
+  static constexpr bool stored_order = true;
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return 2 * in.e0; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return parameter_count(in); }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(elementwise_sum(1, in.e0, {.from = source::saved}),
+                        elementwise_sum(1, in.e0, {.from = source::saved, .offset = in.e0}));
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.varying_axis() != 0 ? detail::mistake::lengths_are_lost : detail::mistake::none;
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    detail::initialise_affine(initialiser, first, in.e0, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      detail::normalisation::scale_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), tile.parameters,
+                                         tile.parameters + tile.in.e0);
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      if (tile.wants_factors) {
+        detail::normalisation::sum_image(tile.dy_layout, tile.dy(b), tile.x_layout, tile.x(b), tile.saved(b),
+                                         tile.saved(b) + tile.in.e0);
+      }
+      if (!tile.wants_dx) continue;
+      detail::normalisation::scale_image(tile.dy_layout, tile.dy(b), tile.dx_layout, tile.dx(b), tile.parameters,
+                                         static_cast<const scalar*>(nullptr));
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/conv1d.hpp - 1-d convolution along a sequence
+//
+//     y[o, i] = b[o] + sum_{c, k} W[o, c, k] x[c, i s + k r - p]
+//
+// Its per-sample gradient is in detail/convolution.hpp.
+
+namespace pergrad::inline v0_1 {
+
+/// `conv1d<Channels, Kernel, Options...>` on `{channels, positions}`; put `transpose` before it if the sequence is
+/// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
+/// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
+template <std::size_t Channels, std::size_t Kernel, class... Options>
+struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/conv2d.hpp - 2-d convolution
+//
+//     y[o, i, j] = b[o] + sum_{c, k, l} W[o, c, k, l] x[c, i s + k r - p, j s + l r - p]
+//
+// Its per-sample gradient is in detail/convolution.hpp.
 
 namespace pergrad::inline v0_1 {
 
@@ -8184,44 +11439,1033 @@ namespace pergrad::inline v0_1 {
 /// width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch: `nn.Conv2d`
 /// with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv2d {
-  static constexpr detail::window_options options = detail::gather_options<Options...>();
+struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/conv3d.hpp - 3-d convolution of a volume
+//
+//     y[o, d, i, j] = b[o] + sum_{c, m, k, l} W[o, c, m, k, l] x[c, d s + m r - p, i s + k r - p, j s + l r - p]
+//
+// Its per-sample gradient is in detail/convolution.hpp.
+
+namespace pergrad::inline v0_1 {
+
+/// `conv3d<Channels, Kernel, Options...>` on `{channels, depth, height, width}`. Kernel: one number, or `extent{depth,
+/// height, width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
+/// `nn.Conv3d` with zero padding; parameters: weight `[Channels, channels / groups, depth, height, width]`, then bias.
+template <std::size_t Channels, extent Kernel, class... Options>
+struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/conv_transpose2d.hpp - transposed 2-d convolution: the adjoint of a convolution from its output to its
+// input
+//
+//     y[o, i s + k r - p, j s + l r - p] += W[c, o, k, l] x[c, i, j],   then  + b[o]
+//
+// With windows of y in the place of windows of x the per-sample gradient is a convolution's,
+//     G_b[c, o, k, l] = sum_{i, j} x[c, i, j] dy[o, i s + k r - p, j s + l r - p]:
+// the same outer-product sum in which the input takes the place of delta. The bias gradient is the sum of dy.
+
+namespace pergrad::inline v0_1 {
+
+/// `conv_transpose2d<Channels, Kernel, Options...>` on `{channels, height, width}`; its output is (size - 1) stride - 2
+/// padding + dilation (kernel - 1) + output_padding + 1 high and wide. Options in any order: `stride<>`, `padding<>`,
+/// `output_padding<>` (smaller than the stride or the dilation), `dilation<>`, `groups<>`, `no_bias`. PyTorch:
+/// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
+template <std::size_t Channels, extent Kernel, class... Options>
+struct conv_transpose2d {
+  static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
+  static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     const extent out = output_size(in);
     return {Channels, out.height, out.width};
   }
   [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    return {.in_channels = in.e0,
-            .in_size = {in.e1, in.e2},
-            .out_channels = Channels,
-            .out_size = output_size(in),
-            .kernel = Kernel,
+    return {.in_channels = Channels,
+            .in_size = output_size(in),
+            .out_channels = in.e0,
+            .out_size = {in.e1, in.e2},
+            .kernel = kernel,
             .stride = options.stride,
             .padding = options.padding,
             .dilation = options.dilation,
             .groups = options.groups,
-            .bias = options.bias};
+            .bias = options.bias,
+            .adjoint = true};
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (options.unknown_given) return detail::mistake::option_not_offered;
     if (in.rank() != 3) return detail::mistake::needs_an_image;
-    if (Channels == 0 || Kernel.height == 0 || Kernel.width == 0 || options.stride.height == 0 ||
-        options.stride.width == 0 || options.dilation.height == 0 || options.dilation.width == 0 ||
-        options.groups == 0) {
+    if (Channels == 0 || detail::has_zero(kernel) || detail::has_zero(options.stride) ||
+        detail::has_zero(options.dilation) || options.groups == 0) {
       return detail::mistake::zero_is_no_size;
     }
     if (in.e0 % options.groups != 0 || Channels % options.groups != 0) return detail::mistake::groups_do_not_divide;
-    const extent out = output_size(in);
-    return out.height == 0 || out.width == 0 ? detail::mistake::kernel_too_large : detail::mistake::none;
+    if (too_much(options.output_padding.height, options.stride.height, options.dilation.height) ||
+        too_much(options.output_padding.width, options.stride.width, options.dilation.width)) {
+      return detail::mistake::output_padding_too_large;
+    }
+    return detail::has_zero(output_size(in)) ? detail::mistake::no_output : detail::mistake::none;
   }
 
  private:
+  [[nodiscard]] static constexpr bool too_much(std::size_t extra, std::size_t stride, std::size_t dilation) noexcept {
+    return extra >= stride && extra >= dilation;
+  }
+  /// 0 if the padding leaves nothing.
+  [[nodiscard]] static constexpr std::size_t size_after(std::size_t in, std::size_t taps, std::size_t stride,
+                                                        std::size_t padding, std::size_t dilation,
+                                                        std::size_t extra) noexcept {
+    const std::size_t whole = (in - 1) * stride + dilation * (taps - 1) + extra + 1;
+    return whole > 2 * padding ? whole - 2 * padding : 0;
+  }
   [[nodiscard]] static constexpr extent output_size(shape in) noexcept {
-    return {
-        detail::window_count(in.e1, Kernel.height, options.stride.height, options.padding.height,
-                             options.dilation.height),
-        detail::window_count(in.e2, Kernel.width, options.stride.width, options.padding.width, options.dilation.width)};
+    return {size_after(in.e1, kernel.height, options.stride.height, options.padding.height, options.dilation.height,
+                       options.output_padding.height),
+            size_after(in.e2, kernel.width, options.stride.width, options.padding.width, options.dilation.width,
+                       options.output_padding.width)};
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/cross_attention.hpp - attention between two branches: positions of one ask the positions of the other
+//
+//     Q = X W_q^T + b_q,    [K | V] = M W_kv^T + b_kv,    then as in self-attention (layers/multihead_attention.hpp)
+// with X and M what the two branches make of the same input. Queries and memory differ in their positions, so the
+// projections' gradients are two outer-product sums:  sum_t dQ_t (x) X_t  and  sum_s [dK | dV]_s (x) M_s.
+
+// pergrad/detail/attention.hpp - scaled dot-product attention of several heads, one sample at a time, and its gradient
+//
+// Per head, with queries Q, keys K and values V of width d (Vaswani et al. 2017, arXiv:1706.03762, section 3.2):
+//     S = Q K^T / sqrt(d),    P = softmax of each row of S,    Y = P V
+// and backwards, with o the product element by element and rowsum(.) one number a row:
+//     dP = dY V^T,    dS = P o (dP - rowsum(P o dP)) / sqrt(d),    dQ = dS K,    dK = dS^T Q,    dV = P^T dY
+// Query i sees the first `seen(i)` keys: all that are there, or up to itself in a causal layer. The learned key and
+// value of `kv_bias` come first, so that what a query sees is always a prefix, and every product stops at its end: a
+// key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
+// take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
+//
+// Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
+
+// pergrad/detail/attention_layout.hpp - options of attention layers, where their values and parameters lie, first
+// values
+
+#include <ratio>
+
+namespace pergrad::inline v0_1 {
+
+/// Option of attention layers: position t sees the positions up to t only. PyTorch: `attn_mask` of the upper triangle.
+struct causal {};
+/// Option of attention layers: one more key and value, learned, that every query sees. PyTorch: `add_bias_kv=True`;
+/// parameters bias_k and bias_v.
+struct kv_bias {};
+/// Option of attention layers: `attention_dropout<std::ratio<1, 10>>` drops probabilities, in training only. PyTorch:
+/// `dropout=0.1`.
+template <class Probability>
+struct attention_dropout {};
+
+namespace detail {
+
+/// Options of an attention layer, gathered from its option types in any order.
+struct attention_options {
+  bool bias = true;
+  bool causal = false;
+  bool kv_bias = false;
+  bool wrong_given = false;     ///< something that is no option, or no probability
+  std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
+  double kept = 1;              ///< 1 / (1 - p)
+};
+
+constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
+constexpr void apply(attention_options& options, pergrad::causal) noexcept { options.causal = true; }
+constexpr void apply(attention_options& options, pergrad::kv_bias) noexcept { options.kv_bias = true; }
+template <std::intmax_t Numerator, std::intmax_t Denominator>
+constexpr void apply(attention_options& options, attention_dropout<std::ratio<Numerator, Denominator>>) noexcept {
+  using probability = std::ratio<Numerator, Denominator>;
+  if (probability::num < 0 || probability::num >= probability::den) {
+    options.wrong_given = true;
+    return;
+  }
+  const auto numerator = static_cast<long double>(probability::num);
+  const auto denominator = static_cast<long double>(probability::den);
+  options.threshold = static_cast<std::uint32_t>(0x1p32L * numerator / denominator);
+  options.kept = static_cast<double>(denominator / (denominator - numerator));
+}
+template <class Unknown>
+constexpr void apply(attention_options& options, Unknown) noexcept {
+  options.wrong_given = true;
+}
+template <class... Options>
+[[nodiscard]] constexpr attention_options gather_attention_options() noexcept {
+  attention_options options;
+  (apply(options, Options{}), ...);
+  return options;
+}
+
+/// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
+/// and of the parameters. The queries' projections share rows with the keys' and values' in self-attention.
+struct attention_layout {
+  std::ptrdiff_t queries = 0;    ///< positions that ask
+  std::ptrdiff_t positions = 0;  ///< positions that are asked
+  std::ptrdiff_t extra = 0;      ///< keys in front of them: 1 with kv_bias
+  std::ptrdiff_t features = 0;
+  std::ptrdiff_t memory_features = 0;
+  std::ptrdiff_t heads = 0;
+  std::ptrdiff_t width = 0;  ///< of a head
+  bool causal = false;
+  std::uint32_t threshold = 0;
+  double kept = 1;
+
+  std::ptrdiff_t query = 0;  ///< saved: projections, which the backward pass replaces by their gradients
+  std::ptrdiff_t query_step = 0;
+  std::ptrdiff_t key = 0;
+  std::ptrdiff_t value = 0;
+  std::ptrdiff_t memory_step = 0;
+  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
+  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
+  std::ptrdiff_t score_step = 0;
+  std::size_t saved_count = 0;
+
+  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
+  std::ptrdiff_t score_gradients = 0;  ///< scratch: [queries][score_step]
+  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
+  std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
+  std::size_t scratch_count = 0;
+
+  std::ptrdiff_t bias = 0;  ///< parameters; the weights of the projections come first
+  std::ptrdiff_t learned_key = 0;
+  std::ptrdiff_t out_weight = 0;
+  std::ptrdiff_t out_bias = 0;
+  std::size_t parameter_count = 0;
+
+  /// Keys that query i sees, of `keys` that are there.
+  [[nodiscard]] constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
+    return causal ? std::min(keys, i + 1 + extra) : keys;
+  }
+  /// First query that sees key k.
+  [[nodiscard]] constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
+    return causal ? std::max<std::ptrdiff_t>(0, k - extra) : 0;
+  }
+  /// Queries (and keys) that share a product: few where later ones see more.
+  [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
+};
+
+/// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
+[[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
+                                                           const attention_options& options) noexcept {
+  constexpr auto whole_lines = [](std::ptrdiff_t count) { return (count + 15) / 16 * 16; };
+  attention_layout at;
+  at.queries = static_cast<std::ptrdiff_t>(in.e0);
+  at.positions = static_cast<std::ptrdiff_t>(memory.e0);
+  at.extra = options.kv_bias ? 1 : 0;
+  at.features = static_cast<std::ptrdiff_t>(in.e1);
+  at.memory_features = static_cast<std::ptrdiff_t>(memory.e1);
+  at.heads = static_cast<std::ptrdiff_t>(heads);
+  at.width = at.features / at.heads;
+  at.causal = options.causal;
+  at.threshold = options.threshold;
+  at.kept = options.kept;
+  const std::ptrdiff_t keys = at.positions + at.extra;
+  at.score_step = whole_lines(keys);
+  if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
+  const std::ptrdiff_t scores = at.queries * at.score_step;
+
+  at.query_step = (own ? 3 : 1) * at.features;
+  at.query = own ? at.extra * at.query_step : 0;
+  at.key = own ? at.features : whole_lines(at.queries * at.features);
+  at.value = at.key + at.features;
+  at.memory_step = (own ? 3 : 2) * at.features;
+  at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
+  at.probabilities = at.context + whole_lines(at.queries * at.features);
+  at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * scores);
+
+  at.turned = whole_lines(at.queries * at.features);
+  at.score_gradients = at.turned + at.width * at.score_step;
+  at.query_gradients = at.score_gradients + scores;
+  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
+  at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? scores : 0));
+
+  at.bias = at.features * at.features + 2 * at.features * at.memory_features;
+  at.learned_key = at.bias + (options.bias ? 3 * at.features : 0);
+  at.out_weight = at.learned_key + 2 * at.extra * at.features;
+  at.out_bias = at.out_weight + at.features * at.features;
+  at.parameter_count = static_cast<std::size_t>(at.out_bias + (options.bias ? at.features : 0));
+  return at;
+}
+
+/// PyTorch's first values for `layer_default` (`nn.MultiheadAttention._reset_parameters`): Xavier's for projections and
+/// learned keys, zero biases, ±1/sqrt(features) for the output's weight. Another initialiser decides everything itself.
+template <class Initialiser, class Scalar>
+void initialise_attention(const attention_layout& at, bool has_bias, const Initialiser& initialiser,
+                          std::uint64_t first, std::span<Scalar> parameters) {
+  const auto fan_in = static_cast<double>(at.features);
+  const auto memory_in = static_cast<double>(at.memory_features);
+  const bool packed = at.features == at.memory_features;
+  const auto fill = [&](std::ptrdiff_t from, std::ptrdiff_t to, auto&& value) {
+    for (std::ptrdiff_t i = from; i < to; ++i) {
+      parameters[static_cast<std::size_t>(i)] = static_cast<Scalar>(value(first + static_cast<std::uint64_t>(i)));
+    }
+  };
+  const auto biases = [&](std::ptrdiff_t from, std::ptrdiff_t to) {
+    fill(from, to, [&](std::uint64_t i) {
+      return std::is_same_v<Initialiser, layer_default> ? 0.0 : initialiser.bias(i, {fan_in, fan_in});
+    });
+  };
+  const auto projection = [&](std::ptrdiff_t from, std::ptrdiff_t to, fans fan) {
+    fill(from, to, [&](std::uint64_t i) {
+      if constexpr (std::is_same_v<Initialiser, layer_default>) {
+        return xavier_uniform{initialiser.seed}.weight(i, fan);
+      } else {
+        return initialiser.weight(i, fan);
+      }
+    });
+  };
+  const std::ptrdiff_t square = at.features * at.features;
+  projection(0, square, {fan_in, packed ? 3 * fan_in : fan_in});
+  projection(square, at.bias, {memory_in, packed ? 3 * fan_in : fan_in});
+  if (has_bias) biases(at.bias, at.learned_key);
+  fill(at.learned_key, at.out_weight, [&](std::uint64_t i) {
+    if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      return xavier_normal{initialiser.seed}.weight(i, {fan_in, fan_in});
+    } else {
+      return initialiser.weight(i, {fan_in, fan_in});
+    }
+  });
+  fill(at.out_weight, at.out_bias, [&](std::uint64_t i) { return initialiser.weight(i, {fan_in, fan_in}); });
+  if (has_bias) biases(at.out_bias, static_cast<std::ptrdiff_t>(at.parameter_count));
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A product of every position's row with one matrix. Samples of varying length stop at their length.
+template <class Scalar>
+struct positions_product {
+  std::ptrdiff_t depth = 0;  ///< of the matrix [depth][columns]
+  std::ptrdiff_t columns = 0;
+  const Scalar* left = nullptr;
+  std::ptrdiff_t left_sample = 0;
+  std::ptrdiff_t left_row = 0;
+  const Scalar* right = nullptr;
+  const Scalar* bias = nullptr;  ///< null: none
+  Scalar* out = nullptr;
+  std::ptrdiff_t out_sample = 0;
+  std::ptrdiff_t out_row = 0;
+};
+
+/// `lengths`: null if all samples have all `positions`.
+template <class Tile, class Scalar>
+void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
+                        const positions_product<Scalar>& of) {
+  const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
+  for (std::ptrdiff_t b = 0; b < groups; ++b) {
+    const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
+    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
+    const Scalar* left = of.left + b * of.left_sample;
+    Scalar* out = of.out + b * of.out_sample;
+    if (of.bias != nullptr) {
+      Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
+                           {{}, {}, {of.depth, 1, of.columns}},
+                           of.columns},
+                          left, of.right, out, of.bias);
+    } else {
+      Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
+                      {{}, {}, {of.depth, 1, of.columns}},
+                      of.columns},
+                     left, of.right, out);
+    }
+  }
+}
+
+/// out [width][step] = transpose of rows [count][row_step].
+template <class Scalar>
+void turn(const Scalar* rows, std::ptrdiff_t row_step, std::ptrdiff_t count, std::ptrdiff_t width, Scalar* out,
+          std::ptrdiff_t step) noexcept {
+  constexpr std::ptrdiff_t together = 16;  // a cache line of the output for every column
+  for (std::ptrdiff_t first = 0; first < count; first += together) {
+    const std::ptrdiff_t last = std::min(count, first + together);
+    for (std::ptrdiff_t i = 0; i < width; ++i) {
+      for (std::ptrdiff_t k = first; k < last; ++k) out[i * step + k] = rows[k * row_step + i];
+    }
+  }
+}
+
+/// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
+template <class Scalar>
+void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
+  using vector = on_host::vector<Scalar>;
+  constexpr auto lanes = static_cast<std::ptrdiff_t>(on_host::vector_lanes<Scalar>);
+  if (count == 0) {
+    std::fill(row, row + step, Scalar{0});
+    return;
+  }
+  const std::ptrdiff_t whole = count / lanes * lanes;
+  const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
+  std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
+  vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) most = math::max(most, on_host::load(row + k));
+  Scalar largest = most[0];
+  for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane)
+    largest = std::max<Scalar>(largest, most[lane]);
+  vector sums{};
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
+    const vector power = math::exp(vector{(on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale)});
+    on_host::store(row + k, power);
+    if (k < whole) sums += power;
+  }
+  Scalar sum = 0;
+  for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
+  for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
+  const vector share = on_host::splat(Scalar{1} / sum);
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
+  std::fill(row + count, row + step, Scalar{0});
+}
+
+/// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
+/// numbers the first among all of the layer's.
+template <class Tile, class Scalar>
+void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
+                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
+  constexpr std::ptrdiff_t together = 256;
+  std::uint32_t bits[together];
+  const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
+  constexpr Scalar signs[2] = {1, -1};
+  for (std::ptrdiff_t first = 0; first < count; first += together) {
+    const std::ptrdiff_t here = std::min(together, count - first);
+    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
+    for (std::ptrdiff_t k = 0; k < here; ++k) {
+      const Scalar probability = probabilities[first + k];
+      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
+      probabilities[first + k] = probability * signs[drops];
+      dropped[first + k] = probability * shares[drops];
+    }
+  }
+}
+
+/// Turns the gradient of one row of (dropped) probabilities into that of its scores.
+template <class Scalar>
+void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t count, std::ptrdiff_t step,
+                          Scalar scale) noexcept {
+  using vector = on_host::vector<Scalar>;
+  vector sums{};
+  on_host::for_each_vector<Scalar>(
+      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
+  Scalar sum = 0;
+  for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
+  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    lanes.store(gradient + k,
+                lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
+  });
+  std::fill(gradient + count, gradient + step, Scalar{0});
+}
+/// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
+template <class Scalar>
+void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
+                Scalar kept) noexcept {
+  using vector = on_host::vector<Scalar>;
+  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    const vector signed_row = lanes.load(row + k);
+    const vector share = math::select(signed_row < vector{}, vector{}, on_host::splat(kept));
+    lanes.store(dropped + k, signed_row * share);
+    lanes.store(gradient + k, lanes.load(gradient + k) * share);
+    lanes.store(row + k, math::abs(signed_row));
+  });
+  std::fill(dropped + count, dropped + step, Scalar{0});
+}
+
+/// out [rows][out_row] = left times right [depth][right_row].
+template <class Tile, class Scalar>
+void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
+                       std::ptrdiff_t left_row, std::ptrdiff_t left_step, const Scalar* right, std::ptrdiff_t right_row,
+                       Scalar* out, std::ptrdiff_t out_row) noexcept {
+  Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
+                 out);
+}
+
+/// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
+template <class Tile>
+void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+            std::ptrdiff_t keys) {
+  using scalar = typename Tile::scalar;
+  scalar* const saved = tile.saved(sample);
+  scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
+  scalar* const dropped = tile.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && tile.is_random();
+  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+  const std::ptrdiff_t step = at.score_step;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width;
+    const scalar* query = saved + at.query + column;
+    scalar* scores = saved + at.probabilities + head * at.queries * step;
+    turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
+    for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
+      const std::ptrdiff_t last = std::min(queries, first + at.together());
+      const std::ptrdiff_t seen = at.seen(last - 1, keys);
+      multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
+                                      turned, step, scores + first * step, step);
+      for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
+      const std::ptrdiff_t element = head * at.queries * step;
+      if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
+        drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
+                           dropped + first * step);
+      }
+      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < last; ++i) {
+        drop_probabilities(tile, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
+      }
+      multiply_matrices<Tile, scalar>(last - first, seen, at.width, (drops ? dropped : scores) + first * step, step, 1,
+                                      saved + at.value + column, at.memory_step,
+                                      saved + at.context + first * at.features + column, at.features);
+    }
+  }
+  std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
+}
+
+/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
+/// that are there get zeros.
+template <class Tile>
+void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                     std::ptrdiff_t keys) {
+  using scalar = typename Tile::scalar;
+  scalar* const saved = tile.saved(sample);
+  const scalar* const context_gradient = tile.scratch(sample);
+  scalar* const turned = tile.scratch(0) + at.turned;
+  scalar* const gradients = tile.scratch(0) + at.score_gradients;
+  scalar* const query_gradients = tile.scratch(0) + at.query_gradients;
+  scalar* const dropped = tile.scratch(0) + at.dropped;
+  const bool drops = at.threshold != 0 && tile.is_random();
+  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+  const std::ptrdiff_t step = at.score_step;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width;
+    scalar* query = saved + at.query + column;
+    scalar* key = saved + at.key + column;
+    scalar* value = saved + at.value + column;
+    scalar* scores = saved + at.probabilities + head * at.queries * step;
+    turn(value, at.memory_step, keys, at.width, turned, step);
+    for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
+      const std::ptrdiff_t last = std::min(queries, first + at.together());
+      const std::ptrdiff_t seen = at.seen(last - 1, keys);
+      multiply_matrices<Tile, scalar>(last - first, at.width, seen, context_gradient + first * at.features + column,
+                                      at.features, 1, turned, step, gradients + first * step, step);
+      for (std::ptrdiff_t i = first; i < last; ++i) {
+        scalar* row = scores + i * step;
+        scalar* gradient = gradients + i * step;
+        if (drops) undrop_row(row, gradient, dropped + i * step, seen, step, static_cast<scalar>(at.kept));
+        softmax_row_backward(row, gradient, at.seen(i, keys), step, scale);
+      }
+      multiply_matrices<Tile, scalar>(last - first, seen, at.width, gradients + first * step, step, 1, key,
+                                      at.memory_step, query_gradients + first * at.width, at.width);
+    }
+    for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
+      const std::ptrdiff_t last = std::min(keys, first + at.together());
+      const std::ptrdiff_t from = std::min(queries, at.first_to_see(first));
+      multiply_matrices<Tile, scalar>(last - first, queries - from, at.width, gradients + from * step + first, 1, step,
+                                      query + from * at.query_step, at.query_step, key + first * at.memory_step,
+                                      at.memory_step);
+      multiply_matrices<Tile, scalar>(
+          last - first, queries - from, at.width, (drops ? dropped : scores) + from * step + first, 1, step,
+          context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
+    }
+    for (std::ptrdiff_t i = 0; i < queries; ++i) {
+      std::copy_n(query_gradients + i * at.width, at.width, query + i * at.query_step);
+    }
+  }
+  for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
+    std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
+  }
+  for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
+    std::fill_n(saved + at.key + k * at.memory_step, 2 * at.features, scalar{0});
+  }
+}
+
+/// Puts the learned key and value in front of a sample's own.
+template <class Tile>
+void set_learned_key(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample) {
+  if (at.extra != 0) std::copy_n(tile.parameters + at.learned_key, 2 * at.features, tile.saved(sample) + at.key);
+}
+
+/// y = C W^T + b, position by position; `turned` is W^T.
+template <class Tile>
+void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
+  multiply_positions<Tile, typename Tile::scalar>(tile, tile.lengths, at.queries,
+                                                  {.depth = at.features,
+                                                   .columns = at.features,
+                                                   .left = tile.saved.first + at.context,
+                                                   .left_sample = tile.saved.step,
+                                                   .left_row = at.features,
+                                                   .right = turned,
+                                                   .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
+                                                   .out = tile.y.first,
+                                                   .out_sample = tile.y.step,
+                                                   .out_row = at.features});
+}
+/// dC = dY W, into the scratch of every sample.
+template <class Tile>
+void project_context_backward(const Tile& tile, const attention_layout& at) {
+  multiply_positions<Tile, typename Tile::scalar>(tile, tile.lengths, at.queries,
+                                                  {.depth = at.features,
+                                                   .columns = at.features,
+                                                   .left = tile.dy.first,
+                                                   .left_sample = tile.dy.step,
+                                                   .left_row = at.features,
+                                                   .right = tile.parameters + at.out_weight,
+                                                   .out = tile.scratch.first,
+                                                   .out_sample = tile.scratch.step,
+                                                   .out_row = at.features});
+}
+
+/// Zeros behind every sample's length.
+template <class Arrays>
+void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
+                  std::ptrdiff_t features) {
+  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
+    auto* first = values(b);
+    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// The branch of a `cross_attention` that asks. Without layers: the input itself.
+template <class... Layers>
+struct queries {};
+/// The branch of a `cross_attention` that is asked. Without layers: the input itself.
+template <class... Layers>
+struct memory {};
+
+namespace detail {
+
+/// The node in which the branches of a `cross_attention` meet: `{positions, features}` and `{positions, features}`.
+template <std::size_t Heads, class... Options>
+struct attention_to_memory {
+  static constexpr bool on_tiles = true;
+  static constexpr attention_options options = gather_attention_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in, shape /*second*/) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
+    return lay_out(in, second).parameter_count;
+  }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in, shape second) noexcept {
+    return lay_out(in, second).saved_count;
+  }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in, shape second) noexcept {
+    return lay_out(in, second).scratch_count;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
+    if (options.wrong_given) return mistake::option_not_offered;
+    if (second.ids != 0) return mistake::ids_into_a_float_layer;
+    if (in.rank() != 2) return mistake::needs_a_sequence;
+    if (second.rank() != 2) return mistake::branches_do_not_fit;
+    if (Heads == 0) return mistake::zero_is_no_size;
+    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+  }
+  [[nodiscard]] static constexpr std::array<matrix, 3> matrices(shape in, shape second) noexcept {
+    const std::size_t features = in.e1;
+    return {matrix{0, features, features}, matrix{features * features, 2 * features, second.e1},
+            matrix{static_cast<std::size_t>(lay_out(in, second).out_weight), features, features}};
+  }
+  [[nodiscard]] static constexpr auto factors(shape in, shape second) noexcept {
+    const attention_layout at = lay_out(in, second);
+    const std::size_t features = in.e1;
+    const auto key = static_cast<std::size_t>(at.key);
+    const operand query{source::saved, static_cast<std::size_t>(at.query), features};
+    const operand keys{source::saved, key + static_cast<std::size_t>(at.extra) * 2 * features, 2 * features};
+    const operand backprop{source::backprop, 0, features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    factor_list<3 + (options.bias ? 3U : 0U) + (options.kv_bias ? 1U : 0U)> list;
+    std::size_t count = 0;
+    list[count++] = outer_sum(in.e0, features, query, features, {source::activation, 0, features});
+    list[count++] = outer_sum(second.e0, 2 * features, keys, second.e1, {source::second_activation, 0, second.e1});
+    if (options.bias) {
+      list[count++] = elementwise_sum(in.e0, features, query);
+      list[count++] = elementwise_sum(second.e0, 2 * features, keys);
+    }
+    if (options.kv_bias) list[count++] = elementwise_sum(1, 2 * features, {source::saved, key});
+    list[count++] = outer_sum(in.e0, features, backprop, features, context);
+    if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
+    return list;
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    initialise_attention(lay_out(in, second), options.bias, initialiser, first, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const attention_layout at = lay_out(tile.in, tile.in2);
+    const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
+    multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
+                                     {.depth = at.features,
+                                      .columns = at.features,
+                                      .left = tile.x.first,
+                                      .left_sample = tile.x.step,
+                                      .left_row = at.features,
+                                      .right = tile.transposed(0),
+                                      .bias = bias,
+                                      .out = tile.saved.first + at.query,
+                                      .out_sample = tile.saved.step,
+                                      .out_row = at.query_step});
+    multiply_positions<Tile, scalar>(tile, tile.lengths2, at.positions,
+                                     {.depth = at.memory_features,
+                                      .columns = at.memory_step,
+                                      .left = tile.x2.first,
+                                      .left_sample = tile.x2.step,
+                                      .left_row = at.memory_features,
+                                      .right = tile.transposed(1),
+                                      .bias = bias == nullptr ? nullptr : bias + at.features,
+                                      .out = tile.saved.first + at.key + at.extra * at.memory_step,
+                                      .out_sample = tile.saved.step,
+                                      .out_row = at.memory_step});
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      set_learned_key(tile, at, b);
+      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+    }
+    project_context(tile, at, tile.transposed(2), options.bias);
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const attention_layout at = lay_out(tile.in, tile.in2);
+    project_context_backward(tile, at);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+    }
+    if (tile.wants_dx) {
+      multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
+                                       {.depth = at.features,
+                                        .columns = at.features,
+                                        .left = tile.saved.first + at.query,
+                                        .left_sample = tile.saved.step,
+                                        .left_row = at.query_step,
+                                        .right = tile.parameters,
+                                        .out = tile.dx.first,
+                                        .out_sample = tile.dx.step,
+                                        .out_row = at.features});
+      clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
+    }
+    if (tile.wants_dx2) {
+      multiply_positions<Tile, scalar>(tile, tile.lengths2, at.positions,
+                                       {.depth = at.memory_step,
+                                        .columns = at.memory_features,
+                                        .left = tile.saved.first + at.key + at.extra * at.memory_step,
+                                        .left_sample = tile.saved.step,
+                                        .left_row = at.memory_step,
+                                        .right = tile.parameters + at.features * at.features,
+                                        .out = tile.dx2.first,
+                                        .out_sample = tile.dx2.step,
+                                        .out_row = at.memory_features});
+      clear_beyond(tile.dx2, tile.samples, tile.lengths2, at.positions, at.memory_features);
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
+    return lay_out_attention(in, second, Heads, false, options);
+  }
+};
+
+}  // namespace detail
+
+/// `cross_attention<Heads, queries<Layers...>, memory<Layers...>, Options...>` on `{positions, features}`: both
+/// branches start from the same input; the output is `{positions of queries, features of queries}`. Heads must divide
+/// the features of the queries. Options in any order: `causal` (query t sees the memory up to t), `no_bias`, `kv_bias`,
+/// `attention_dropout<std::ratio<1, 10>>`.
+/// PyTorch: `nn.MultiheadAttention(features, Heads, kdim=m, vdim=m, batch_first=True)(x, memory, memory)` with m the
+/// memory's features; parameters: those of the branches, then in_proj_weight `[3 features, features]` or, if m differs,
+/// q_proj_weight `[features, features]`, k_proj_weight and v_proj_weight `[features, m]`; in_proj_bias; bias_k and
+/// bias_v with `kv_bias`; out_proj.weight, out_proj.bias.
+/// Where samples have lengths of their own, positions of the memory beyond its length are not seen. A query that sees
+/// nothing gets the output's bias alone.
+template <std::size_t Heads, class Queries, class Memory, class... Options>
+struct cross_attention {
+  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    return detail::mistake::option_not_offered;
+  }
+};
+template <std::size_t Heads, class... OfQueries, class... OfMemory, class... Options>
+struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Options...> {
+  using unfolds_to =
+      merge<detail::attention_to_memory<Heads, Options...>, sequential<OfQueries...>, sequential<OfMemory...>>;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/dropout.hpp - inverted dropout: y = x m / (1 - p) with m = 0 at probability p, in training only
+//
+// The mask is a function of (run's key, step, record, layer, element): it does not depend on tiles, chunks, threads or
+// executors, and a record keeps its mask within a step, so clipping sees the gradient of one fixed function
+// (Srivastava et al. 2014, JMLR 15).
+
+namespace pergrad::inline v0_1 {
+
+/// `dropout<std::ratio<1, 10>>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in
+/// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
+template <class Probability>
+struct dropout {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    return Probability::num < 0 || Probability::num >= Probability::den ? detail::mistake::option_not_offered
+                                                                        : detail::mistake::none;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const std::size_t count = tile.in.size();
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const scalar* x = tile.x(b);
+      scalar* y = tile.y(b);
+      scalar* mask = tile.saved(b);
+      draw_mask(tile, b, count, mask);
+      for (std::size_t i = 0; i < count; ++i) y[i] = x[i] * mask[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const std::size_t count = tile.in.size();
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const auto* dy = tile.dy(b);
+      const auto* mask = tile.saved(b);
+      auto* dx = tile.dx(b);
+      for (std::size_t i = 0; i < count; ++i) dx[i] = dy[i] * mask[i];
+    }
+  }
+
+  /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
+  template <class Tile, class Scalar>
+  static void draw_mask(const Tile& tile, std::ptrdiff_t sample, std::size_t count, Scalar* mask) {
+    // 2^32 p: an element is kept if its 32 bits are not below.
+    constexpr auto threshold = static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(Probability::num) /
+                                                          static_cast<long double>(Probability::den));
+    constexpr auto kept = static_cast<Scalar>(static_cast<long double>(Probability::den) /
+                                              static_cast<long double>(Probability::den - Probability::num));
+    if (!tile.is_random()) {
+      for (std::size_t i = 0; i < count; ++i) mask[i] = 1;
+      return;
+    }
+    constexpr std::size_t together = 256;
+    std::uint32_t bits[together];
+    for (std::size_t first = 0; first < count; first += together) {
+      const std::size_t here = count - first < together ? count - first : together;
+      tile.random_bits(sample, first, {bits, here});
+      for (std::size_t i = 0; i < here; ++i) mask[first + i] = bits[i] < threshold ? Scalar{0} : kept;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/embedding.hpp - y_t = table[id_t]: a row of parameters for every integer id
+//
+// Per-sample gradient  G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}:  a row sum. Its norm is that of the rows
+// after they are summed, not the sum of the positions' norms: the same id may occur twice (Lee & Kifer 2020,
+// arXiv:2009.03106; Denison et al. 2022, arXiv:2211.11896).
+
+namespace pergrad::inline v0_1 {
+
+/// Layer option of `embedding` and `embedding_bag`: the id that stands for no word. Its row has no gradient and is 0
+/// at first; an embedding reads it like any other, a bag leaves it out.
+template <std::size_t Id>
+struct padding_idx {
+  static constexpr std::size_t value = Id;
+};
+/// Layer option of `embedding_bag`: the sum over positions, not the mean.
+struct bag_sum {};
+
+namespace detail {
+
+/// Options of layers with a table, gathered from their option types in any order.
+struct table_options {
+  std::size_t padding = ~std::size_t{0};  ///< none
+  bool sum = false;
+  bool unknown_given = false;
+};
+template <std::size_t Id>
+constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
+  options.padding = option.value;
+}
+constexpr void apply(table_options& options, bag_sum) noexcept { options.sum = true; }
+template <class Unknown>
+constexpr void apply(table_options& options, Unknown) noexcept {
+  options.unknown_given = true;
+}
+template <class... Options>
+[[nodiscard]] constexpr table_options gather_table_options() noexcept {
+  table_options options;
+  (apply(options, Options{}), ...);
+  return options;
+}
+
+[[nodiscard]] constexpr mistake check_table(shape in, std::size_t width, const table_options& options) noexcept {
+  if (in.ids == 0 || in.rank() != 1) return mistake::needs_ids;
+  if (width == 0) return mistake::zero_is_no_size;
+  const bool padding_is_an_id = options.padding == ~std::size_t{0} || options.padding < in.ids;
+  return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
+}
+
+/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding` does;
+/// any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row is 0.
+template <class Initialiser, class Scalar>
+void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
+                      std::size_t padding) {
+  const fans fan{static_cast<double>(width), static_cast<double>(table.size() / width)};
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (i / width == padding) {
+      table[i] = 0;
+    } else if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      table[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
+    } else {
+      table[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
+  }
+}
+
+}  // namespace detail
+
+/// `embedding<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{positions, Dim}`. Option:
+/// `padding_idx<Id>`. PyTorch: `nn.Embedding(vocabulary, Dim)`; parameters: weight `[vocabulary, Dim]`.
+template <std::size_t Dim, class... Options>
+struct embedding {
+  static constexpr bool on_tiles = true;
+  static constexpr bool takes_ids = true;
+  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.sum) return detail::mistake::option_not_offered;
+    return detail::check_table(in, Dim, options);
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(
+        row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+    constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::int32_t* ids = tile.ids(b);
+      scalar* y = tile.y(b);
+      for (std::ptrdiff_t t = 0; t < positions; ++t) {
+        std::memcpy(y + t * width, tile.parameters + ids[t] * width, Dim * sizeof(scalar));
+      }
+    }
+  }
+  /// Nothing to do: ids have no gradient, and the table's is derived from its factors.
+  template <class Tile>
+  static void backward(const Tile& /*tile*/) {}
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/embedding_bag.hpp - the mean (or sum) of a table's rows over the positions of a sample
+//
+//   y = (1 / n) sum over t of table[id_t],   n: positions that are there and are not padding
+//
+// All positions share one delta = dy / n, so a sample's gradient is known by that delta and by how often each id
+// occurs:  G_b[id] = count_b(id) delta_b,  ‖G_b‖² = ‖delta_b‖² sum count².  No row is ever copied.
+
+namespace pergrad::inline v0_1 {
+
+/// `embedding_bag<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{Dim}`. Options: `bag_sum` (default:
+/// the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over none is 0.
+/// PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
+template <std::size_t Dim, class... Options>
+struct embedding_bag {
+  static constexpr bool on_tiles = true;
+  static constexpr bool takes_ids = true;
+  static constexpr bool knows_lengths = true;
+  static constexpr detail::table_options options = detail::gather_table_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Dim}; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.ids * Dim; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/) noexcept { return Dim; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return detail::check_table(in, Dim, options);
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(row_sum(in.e0, in.ids, Dim, {.from = source::saved}, options.padding));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    detail::initialise_table(initialiser, first, parameters, Dim, options.padding);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::int32_t* ids = tile.ids(b);
+      const std::ptrdiff_t length = tile.length(b);
+      scalar* y = tile.y(b);
+      add_up<0>(tile.parameters, ids, length, y);
+      const auto divisor = static_cast<scalar>(divisor_of(ids, length));
+      for (std::size_t i = 0; i < Dim; ++i) y[i] /= divisor;
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const scalar* dy = tile.dy(b);
+      scalar* delta = tile.saved(b);
+      const auto divisor = static_cast<scalar>(divisor_of(tile.ids(b), tile.length(b)));
+      for (std::size_t i = 0; i < Dim; ++i) delta[i] = dy[i] / divisor;
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr bool is_padding(std::int32_t id) noexcept {
+    return static_cast<std::size_t>(id) == options.padding;
+  }
+  /// n of a mean, at least 1; 1 for a sum.
+  [[nodiscard]] static std::ptrdiff_t divisor_of(const std::int32_t* ids, std::ptrdiff_t length) noexcept {
+    if (options.sum) return 1;
+    std::int32_t count = 0;
+    for (std::ptrdiff_t t = 0; t < length; ++t) count += is_padding(ids[t]) ? 0 : 1;
+    return count == 0 ? 1 : count;
+  }
+
+  /// Columns from `First` on of the sum of rows, a block at a time: its sums stay in registers, in chains of their own
+  /// for every fourth position.
+  template <std::size_t First, class Scalar>
+  static void add_up(const Scalar* table, const std::int32_t* ids, std::ptrdiff_t length, Scalar* y) noexcept {
+    constexpr std::size_t left = Dim - First;
+    constexpr std::size_t block = left >= 32 ? 32 : left >= 16 ? 16 : left;
+    constexpr std::ptrdiff_t chains = 4;
+    Scalar sums[chains][block] = {};
+    const auto add = [&](Scalar(&sum)[block], std::int32_t id) {
+      if (is_padding(id)) return;
+      const Scalar* row = table + id * static_cast<std::ptrdiff_t>(Dim) + First;
+      for (std::size_t i = 0; i < block; ++i) sum[i] += row[i];
+    };
+    const std::ptrdiff_t whole = length / chains * chains;
+    for (std::ptrdiff_t t = 0; t < whole; t += chains) {
+      for (std::ptrdiff_t c = 0; c < chains; ++c) add(sums[c], ids[t + c]);
+    }
+    for (std::ptrdiff_t t = whole; t < length; ++t) add(sums[0], ids[t]);
+    for (std::size_t i = 0; i < block; ++i) {
+      y[First + i] = (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
+    }
+    if constexpr (left > block) add_up<First + block>(table, ids, length, y);
   }
 };
 
@@ -8267,6 +12511,903 @@ struct gelu {
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/layers/group_norm.hpp - channels in groups, each normalised over its channels and all pixels of one sample
+//
+// Wu & He 2018, arXiv:1803.08494: y = gain_c (x - mean) / sqrt(variance + eps) + shift_c with the group's own moments.
+// Per-sample gradients: of gain_c the sum of dy xhat over the pixels of channel c, of shift_c the sum of dy. It takes
+// the place of batch norm, which mixes samples.
+
+// pergrad/detail/grouped_norm.hpp - group norm and instance norm: groups of channels, each normalised over all its
+// pixels
+
+namespace pergrad::inline v0_1::detail {
+
+/// What `group_norm` and the instance norms have in common; with no `Groups` every channel is one. Saved: xhat as a
+/// dense image, one rate a group, and what the gains and shifts receive, which backward sums up on its way.
+template <std::size_t Groups, class... Options>
+struct grouped_norm {
+  static constexpr bool on_tiles = true;
+  static constexpr bool stored_order = true;
+  static constexpr bool channels_first = true;
+  static constexpr norm_options options = gather_norm_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
+    return options.affine ? 2 * in.e0 : 0;
+  }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
+    return in.size() + group_count(in) + parameter_count(in);
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    const std::size_t sums = in.size() + group_count(in);
+    factor_list<options.affine ? 2 : 0> list;
+    if constexpr (options.affine) {
+      list[0] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums});
+      list[1] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums + in.e0});
+    }
+    return list;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.axes_given || options.bias_given) return mistake::option_not_offered;
+    if (in.e0 % group_count(in) != 0) return mistake::groups_do_not_divide;
+    return in.varying_axis() != 0 ? mistake::lengths_are_lost : mistake::none;
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    initialise_affine(initialiser, first, in.e0, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
+    const scalar* gain = options.affine ? tile.parameters : nullptr;
+    const scalar* shift = options.affine ? tile.parameters + channels : nullptr;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      scalar* xhat = tile.saved(b);
+      if (size > channels) {
+        normalisation::forward_image(tile.x_layout, tile.x(b), tile.y_layout, tile.y(b), group_size, options.epsilon,
+                                     gain, shift, xhat, xhat + size);
+      } else {
+        normalisation::forward_pixel(tile.x(b) + tile.x_layout.start, tile.y(b) + tile.y_layout.start, channels,
+                                     group_size, options.epsilon, gain, shift, xhat, xhat + size);
+      }
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto channels = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    const auto group_size = channels / static_cast<std::ptrdiff_t>(group_count(tile.in));
+    const scalar* gain = options.affine ? tile.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const scalar* xhat = tile.saved(b);
+      scalar* gain_sums = tile.saved(b) + size + channels / group_size;
+      scalar* shift_sums = gain_sums + channels;
+      scalar* dx = tile.wants_dx ? tile.dx(b) : nullptr;
+      if (size > channels) {
+        normalisation::backward_image(tile.dy_layout, tile.dy(b), tile.dx_layout, dx, group_size, gain, xhat,
+                                      xhat + size, gain_sums, shift_sums);
+      } else {
+        normalisation::backward_pixel(tile.dy(b) + tile.dy_layout.start,
+                                      dx == nullptr ? nullptr : dx + tile.dx_layout.start, channels, group_size, gain,
+                                      xhat, xhat + size, gain_sums, shift_sums);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t group_count(shape in) noexcept { return Groups == 0 ? in.e0 : Groups; }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// `group_norm<Groups>` on `{channels}`, `{channels, positions}`, `{channels, height, width}` or `{channels, depth,
+/// height, width}`; Groups must divide the channels. Options: `no_affine`, `eps<Numerator, Denominator>` (default
+/// 1/100000). PyTorch: `nn.GroupNorm(Groups, channels)`; parameters: weight, then bias, one a channel, at first 1 and
+/// 0.
+template <std::size_t Groups, class... Options>
+struct group_norm : detail::grouped_norm<Groups, Options...> {
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return Groups == 0 ? detail::mistake::zero_is_no_size : detail::grouped_norm<Groups, Options...>::check(in);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/gru.hpp - gated recurrent unit (Cho et al. 2014, arXiv:1406.1078), in PyTorch's form
+//
+//   r = sigmoid(W_ir x_t + b_ir + q_r)    z = sigmoid(W_iz x_t + b_iz + q_z)    q = W_hh h_(t-1) + b_hh
+//   n = tanh(W_in x_t + b_in + r q_n)     h_t = (1 - z) n + z h_(t-1)
+// so what the input's side of n receives is not what the state's side receives:
+//   dz = dh (h_(t-1) - n) z (1 - z)    dn = dh (1 - z) (1 - n²)    dr = dn q_n r (1 - r)    dq_n = dn r
+//   W_ih and b_ih have (dr, dz, dn), W_hh and b_hh have (dr, dz, dq_n);  dL/dh_(t-1) = dh z + W_hh^T (dr, dz, dq_n)
+
+// pergrad/detail/recurrent.hpp - one layer of one direction of a recurrent net, for any cell
+//
+// A cell keeps for every position a record of `area` times H values: what its elements need, which the backward pass
+// overwrites by the gradients of the pre-activations. With a_t the pre-activations that depend on the input and b_t
+// those that depend on the state (the same numbers, but for the n of a gru),
+//   forward      a_t = W_ih x_t + biases    all positions of a stretch and all samples in one product
+//                b_t += W_hh h_(t-1)        all samples in one product a position
+//                h_t = cell(a_t, b_t, state)
+//   backward     (da_t, db_t, state's gradient) from dh_t = dy_t + what came back from t + 1, element by element
+//                dh_(t-1) += W_hh^T db_t    all samples in one product a position
+//                dx_t = W_ih^T da_t         again a stretch of positions at once, while its da are in the cache
+//   parameters   dW_ih = sum_t da_t (x) x_t, dW_hh = sum_t db_t (x) h_(t-1), db = sums of da and db: factors, so their
+//                products and norms are formed once, over all positions, behind the loop
+// Position p lies at row p of the saved states and its predecessor at row p (forwards) or its successor at row p + 1
+// (backwards): there is one row more than positions, and the initial state is the row that the first position finds.
+
+// pergrad/detail/recurrent_options.hpp - the options of rnn, gru and lstm
+
+namespace pergrad::inline v0_1 {
+
+/// Option of `rnn`: relu instead of tanh.
+struct relu_cell {};
+/// Option of recurrent layers: so many on top of each other.
+template <std::size_t Count>
+struct layers {};
+/// Option of recurrent layers: a second one reads the positions from the end; their outputs stand side by side.
+struct bidirectional {};
+/// Option of recurrent layers: one bias, on the input's side (Keras), where PyTorch has two.
+struct one_bias {};
+/// Option of recurrent layers: `{features}`, the state behind the last step (PyTorch's h_n: of a bidirectional one the
+/// forward layer's at the last position, the other's at the first).
+struct last_output {};
+/// Option of recurrent layers: `{features}`, the mean of the output over the positions that are there.
+struct mean_output {};
+
+namespace detail {
+
+struct recurrent_options {
+  bool relu = false;
+  std::size_t layer_count = 1;
+  bool both_ways = false;
+  std::size_t biases = 2;
+  bool last = false;
+  bool mean = false;
+  bool unknown_given = false;
+};
+constexpr void apply(recurrent_options& options, relu_cell) noexcept { options.relu = true; }
+template <std::size_t Count>
+constexpr void apply(recurrent_options& options, layers<Count>) noexcept {
+  options.layer_count = Count;
+}
+constexpr void apply(recurrent_options& options, bidirectional) noexcept { options.both_ways = true; }
+constexpr void apply(recurrent_options& options, one_bias) noexcept { options.biases = 1; }
+constexpr void apply(recurrent_options& options, no_bias) noexcept { options.biases = 0; }
+constexpr void apply(recurrent_options& options, last_output) noexcept { options.last = true; }
+constexpr void apply(recurrent_options& options, mean_output) noexcept { options.mean = true; }
+template <class Unknown>
+constexpr void apply(recurrent_options& options, Unknown) noexcept {
+  options.unknown_given = true;
+}
+template <class... Options>
+[[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
+  recurrent_options options;
+  (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || (options.last && options.mean);
+  return options;
+}
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/mean_over_positions.hpp - y = (1/n) sum over t < n of x_t, with n the sample's own length
+
+namespace pergrad::inline v0_1 {
+
+/// `{positions, features}` to `{features}`: the mean over the positions that are there; over none (a convolution may
+/// leave none of a short sample) it is 0. PyTorch: `x.mean(dim=1)`.
+struct mean_over_positions {
+  static constexpr bool on_tiles = true;
+  static constexpr bool knows_lengths = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t length = tile.length(b);
+      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
+      const scalar* x = tile.x(b);
+      scalar* y = tile.y(b);
+      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
+        on_host::vector<scalar> sum{};
+        for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
+        lanes.store(y + i, sum / divisor);
+      });
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const std::ptrdiff_t length = tile.length(b);
+      const auto divisor = on_host::splat(static_cast<scalar>(std::max<std::ptrdiff_t>(1, length)));
+      const scalar* dy = tile.dy(b);
+      scalar* dx = tile.dx(b);
+      on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
+        const on_host::vector<scalar> share = lanes.load(dy + i) / divisor;
+        for (std::ptrdiff_t t = 0; t < length; ++t) lanes.store(dx + t * features + i, share);
+      });
+      std::fill(dx + length * features, dx + positions * features, scalar{0});
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/parallel.hpp - several branches on one input, their outputs side by side
+//
+// y = [B1(x), B2(x), ...]: features of vectors and of sequences, channels of images. No parameters of its own; the
+// input's gradient is the sum of the branches' gradients.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Two inputs side by side. In PyTorch's order each is a number of rows, and rows of the output are one of each.
+struct concatenate {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
+    shape out = first;
+    (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
+    return out;
+  }
+  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
+    const bool fits = first.rank() == second.rank() && first.varying_axis() == second.varying_axis() &&
+                      first.varying_axis() != 2 &&
+                      (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
+                       (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
+    return fits ? mistake::none : mistake::branches_do_not_fit;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const rows_of rows{tile.in, tile.in2};
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
+        copy(tile.x(b) + r * rows.first, tile.y(b) + r * rows.both(), rows.first);
+        copy(tile.x2(b) + r * rows.second, tile.y(b) + r * rows.both() + rows.first, rows.second);
+      }
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const rows_of rows{tile.in, tile.in2};
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::ptrdiff_t r = 0; r < rows.count; ++r) {
+        if (tile.wants_dx) copy(tile.dy(b) + r * rows.both(), tile.dx(b) + r * rows.first, rows.first);
+        if (tile.wants_dx2) copy(tile.dy(b) + r * rows.both() + rows.first, tile.dx2(b) + r * rows.second, rows.second);
+      }
+    }
+  }
+
+ private:
+  struct rows_of {
+    constexpr rows_of(shape in, shape in2) noexcept
+        : count{in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
+          first{static_cast<std::ptrdiff_t>(in.size()) / count},
+          second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
+    std::ptrdiff_t count;
+    std::ptrdiff_t first;
+    std::ptrdiff_t second;
+    [[nodiscard]] constexpr std::ptrdiff_t both() const noexcept { return first + second; }
+  };
+  template <class Scalar>
+  static void copy(const Scalar* from, Scalar* to, std::ptrdiff_t count) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) to[i] = from[i];
+  }
+};
+
+template <class First, class... Rest>
+struct side_by_side {
+  using type = First;
+};
+template <class First, class Second, class... Rest>
+struct side_by_side<First, Second, Rest...> : side_by_side<merge<concatenate, First, Second>, Rest...> {};
+
+}  // namespace detail
+
+/// `parallel<sequential<...>, sequential<...>, ...>`: the branches' outputs joined along features (`{features}`,
+/// `{positions, features}`) or channels (`{channels, height, width}`). An empty `sequential<>` is the input itself.
+/// PyTorch: `torch.cat([a(x), b(x)], dim)`. Parameters: the branches', in order.
+template <class First, class Second, class... More>
+struct parallel {
+  using unfolds_to = typename detail::side_by_side<First, Second, More...>::type;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// Gates whose values lie side by side in a cell's record, and from which row of W_ih on.
+struct gate_block {
+  std::size_t in_area = 0;
+  std::size_t in_weight = 0;
+  std::size_t count = 1;
+};
+
+/// What a cell's step sees of one sample at one position. `c`, `tanh_c` of cells with two states only.
+template <class Scalar>
+struct cell_step {
+  Scalar* area;
+  const Scalar* h_before;
+  Scalar* h;
+  const Scalar* c_before;
+  Scalar* c;
+  Scalar* tanh_c;
+  Scalar* y;         ///< forward: where h is wanted once more, or null
+  const Scalar* dy;  ///< backward: the gradient of h from outside, or null
+  Scalar* dh;        ///< in: from later steps; out: for the step before, but for W_hh^T db
+  Scalar* dc;
+};
+
+/// One direction of one layer. `Cell` says what its elements compute; `Last`: only the last state is put out; `Given`:
+/// the initial state is a second input, h (and behind it c).
+template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>
+struct recurrent_core {
+  static constexpr bool on_tiles = true;
+  static constexpr bool knows_lengths = true;
+  static constexpr std::size_t samples_together = 8;
+
+  static constexpr std::size_t gates = Cell::gates * Hidden;  ///< rows of W_ih and W_hh
+  static constexpr std::size_t area = Cell::area * Hidden;    ///< of a position's record
+  static constexpr std::size_t state = Cell::states * Hidden;
+  static constexpr std::size_t first_recurrent = Cell::first_recurrent * Hidden;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept requires(!Given) { return output_of(in); }
+  [[nodiscard]] static constexpr shape output_shape(shape in, shape /*state*/) noexcept requires(Given) {
+    return output_of(in);
+  }
+  [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
+    if (Wrong != mistake::none) return Wrong;
+    if (Hidden == 0) return mistake::zero_is_no_size;
+    if (in.rank() != 2 || in.varying_axis() == 2) return mistake::needs_a_sequence;
+    return Given && second != shape{state} ? mistake::branches_do_not_fit : mistake::none;
+  }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
+    return gates * (in.e1 + Hidden + Biases);
+  }
+  [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
+    return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
+  }
+  /// Records, states before and after every position, and for cells with two states c and tanh c.
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept {
+    return in.e0 * area + (in.e0 + 1) * state + (Cell::states > 1 ? in.e0 * Hidden : 0);
+  }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape /*in*/) noexcept { return std::max(area, state); }
+
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    constexpr std::size_t blocks = Cell::input_blocks.size();
+    factor_list<blocks + 1 + (Biases > 0 ? blocks : 0) + (Biases > 1 ? 1 : 0)> list{};
+    std::size_t next = 0;
+    const operand states{source::saved, in.e0 * area + (Reversed ? Hidden : 0), Hidden};
+    const operand recurrent{source::saved, first_recurrent, area};
+    const auto block = [](const gate_block& gate) { return operand{source::saved, gate.in_area * Hidden, area}; };
+    for (const gate_block& gate : Cell::input_blocks) {
+      list[next++] = outer_sum(in.e0, gate.count * Hidden, block(gate), in.e1, {source::activation, 0, in.e1});
+    }
+    list[next++] = outer_sum(in.e0, gates, recurrent, Hidden, states);
+    for (const gate_block& gate : Cell::input_blocks) {
+      if (Biases > 0) list[next++] = elementwise_sum(in.e0, gate.count * Hidden, block(gate));
+    }
+    if (Biases > 1) list[next++] = elementwise_sum(in.e0, gates, recurrent);
+    return list;
+  }
+
+  /// PyTorch's default: everything uniform in ±1/sqrt(Hidden). Other initialisers go by each matrix's own sizes.
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
+    const fans own{real(Hidden), real(gates)};
+    const fans of_input = std::is_same_v<Initialiser, layer_default> ? own : fans{real(in.e1), real(gates)};
+    const std::size_t input_weights = gates * in.e1;
+    const std::size_t weights = input_weights + gates * Hidden;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(i < input_weights ? initialiser.weight(first + i, of_input)
+                                          : i < weights     ? initialiser.weight(first + i, own)
+                                                            : initialiser.bias(first + i, own));
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const extents at{tile};
+    scalar* bias = tile.scratch(0);
+    gather_biases(tile.parameters + number(gates) * (at.features + number(Hidden)), bias);
+    for (index b = 0; b < tile.samples; ++b) start(tile, at, b);
+    for_each_stretch(at.longest, Reversed, [&](index first, index count) {
+      for (const gate_block& gate : Cell::input_blocks) {
+        const index offset = number(gate.in_area * Hidden);
+        tile.multiply_bias({{{}, {tile.samples, tile.x.step, tile.saved.step}, {count, at.features, number(area)}},
+                            {{}, {}, {at.features, 1, number(gates)}},
+                            number(gate.count * Hidden)},
+                           tile.x(0) + first * at.features, tile.transposed(0) + number(gate.in_weight * Hidden),
+                           tile.saved(0) + first * number(area) + offset, bias + offset);
+      }
+      for_each_position(first, count, Reversed, [&](index p) {
+        Cell::prepare(tile, Hidden, first_record(tile, p), bias);
+        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.saved.step}},
+                           {{}, {}, {number(Hidden), 1, number(gates)}},
+                           number(gates)},
+                          tile.saved(0) + at.states + before(p) * number(Hidden), tile.transposed(1),
+                          first_record(tile, p) + number(first_recurrent));
+        for (index b = 0; b < tile.samples; ++b) {
+          if (p < tile.length(b)) {
+            Cell::template forward<scalar>(Hidden, step_of(tile, at, b, p));
+          } else {
+            end(tile, at, b, p);
+          }
+        }
+      });
+    });
+    for (index b = 0; Last && b < tile.samples; ++b) {
+      const scalar* last = tile.saved(b) + at.states + (Reversed ? 0 : tile.length(b)) * number(Hidden);
+      std::copy_n(last, Hidden, tile.y(b));
+    }
+  }
+
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const extents at{tile};
+    for (index b = 0; b < tile.samples; ++b) {
+      std::fill_n(tile.scratch(b), state, scalar{0});
+      if (Last) std::copy_n(tile.dy(b), Hidden, tile.scratch(b));
+      if (tile.wants_dx) {
+        std::fill(tile.dx(b) + at.longest * at.features, tile.dx(b) + at.positions * at.features, scalar{0});
+      }
+    }
+    const scalar* input_weights = tile.parameters;
+    const scalar* recurrent_weights = tile.parameters + number(gates) * at.features;
+    const index first_position = Reversed ? at.longest - 1 : 0;
+    for_each_stretch(at.longest, !Reversed, [&](index first, index count) {
+      for_each_position(first, count, !Reversed, [&](index p) {
+        for (index b = 0; b < tile.samples; ++b) {
+          if (p < tile.length(b)) Cell::template backward<scalar>(Hidden, step_of(tile, at, b, p));
+        }
+        if (p == first_position && !tile.wants_dx2) return;
+        tile.multiply_add({{{}, {}, {tile.samples, tile.saved.step, tile.scratch.step}},
+                           {{}, {}, {number(gates), 1, number(Hidden)}},
+                           number(Hidden)},
+                          first_record(tile, p) + number(first_recurrent), recurrent_weights, tile.scratch(0));
+      });
+      bool add = false;
+      for (const gate_block& gate : Cell::input_blocks) {
+        if (!tile.wants_dx) break;
+        const scalar* delta = first_record(tile, first) + number(gate.in_area * Hidden);
+        const scalar* weights = input_weights + number(gate.in_weight * Hidden) * at.features;
+        scalar* dx = tile.dx(0) + first * at.features;
+        const auto multiply = add ? &Tile::multiply_add : &Tile::multiply;
+        multiply({{{}, {tile.samples, tile.saved.step, tile.dx.step}, {count, number(area), at.features}},
+                  {{}, {}, {number(gate.count * Hidden), 1, at.features}},
+                  at.features},
+                 delta, weights, dx);
+        add = true;
+      }
+    });
+    for (index b = 0; tile.wants_dx2 && b < tile.samples; ++b) std::copy_n(tile.scratch(b), state, tile.dx2(b));
+  }
+
+ private:
+  using index = std::ptrdiff_t;
+  [[nodiscard]] static constexpr index number(std::size_t count) noexcept { return static_cast<index>(count); }
+  [[nodiscard]] static constexpr shape output_of(shape in) noexcept {
+    return Last ? shape{Hidden} : shape{in.e0, Hidden};
+  }
+  [[nodiscard]] static constexpr index before(index p) noexcept { return Reversed ? p + 1 : p; }
+  [[nodiscard]] static constexpr index after(index p) noexcept { return Reversed ? p : p + 1; }
+
+  /// Sizes that the tile's samples share, and where arrays of `saved` begin.
+  struct extents {
+    template <class Tile>
+    explicit extents(const Tile& tile)
+        : positions{number(tile.in.e0)},
+          features{number(tile.in.e1)},
+          states{positions * number(area)},
+          cells{states + (positions + 1) * number(Hidden)},
+          tanh_cells{cells + (positions + 1) * number(Hidden)} {
+      for (index b = 0; b < tile.samples; ++b) longest = std::max(longest, tile.length(b));
+    }
+    index positions;
+    index features;
+    index states;
+    index cells;
+    index tanh_cells;
+    index longest = 0;  ///< positions of the longest sample
+  };
+
+  template <class Tile>
+  [[nodiscard]] static auto* first_record(const Tile& tile, index p) {
+    return tile.saved(0) + p * number(area);
+  }
+  template <class Tile>
+  [[nodiscard]] static auto step_of(const Tile& tile, const extents& at, index b, index p) {
+    using scalar = typename Tile::scalar;
+    constexpr index width = number(Hidden);
+    constexpr bool two = Cell::states > 1;
+    scalar* saved = tile.saved(b);
+    scalar* h = saved + at.states;
+    scalar* c = two ? saved + at.cells : nullptr;
+    return cell_step<scalar>{saved + p * number(area),
+                             h + before(p) * width,
+                             h + after(p) * width,
+                             two ? c + before(p) * width : nullptr,
+                             two ? c + after(p) * width : nullptr,
+                             two ? saved + at.tanh_cells + p * width : nullptr,
+                             Last ? nullptr : tile.y(b) + p * width,
+                             Last || tile.dy.first == nullptr ? nullptr : tile.dy(b) + p * width,
+                             tile.scratch(b),
+                             two ? tile.scratch(b) + width : nullptr};
+  }
+
+  /// Calls f(first, count) for stretches of positions whose records stay in the cache between two products.
+  template <class Function>
+  static void for_each_stretch(index positions, bool descending, Function&& f) {
+    constexpr index together = 16;
+    const index stretches = (positions + together - 1) / together;
+    for (index k = 0; k < stretches; ++k) {
+      const index first = (descending ? stretches - 1 - k : k) * together;
+      f(first, std::min(together, positions - first));
+    }
+  }
+  template <class Function>
+  static void for_each_position(index first, index count, bool descending, Function&& f) {
+    for (index k = 0; k < count; ++k) f(descending ? first + count - 1 - k : first + k);
+  }
+
+  /// What a record starts from: biases, where the two of PyTorch's meet in one sum added up.
+  template <class Scalar>
+  static void gather_biases(const Scalar* biases, Scalar* bias) {
+    std::fill_n(bias, area, Scalar{0});
+    for (const gate_block& gate : Cell::input_blocks) {
+      if (Biases > 0) {
+        std::copy_n(biases + gate.in_weight * Hidden, gate.count * Hidden, bias + gate.in_area * Hidden);
+      }
+    }
+    for (std::size_t i = 0; Biases > 1 && i < gates; ++i) bias[first_recurrent + i] += biases[gates + i];
+  }
+
+  /// The initial state, and zeros where no position is: factors read all rows.
+  template <class Tile>
+  static void start(const Tile& tile, const extents& at, index b) {
+    using scalar = typename Tile::scalar;
+    constexpr index width = number(Hidden);
+    scalar* saved = tile.saved(b);
+    std::fill(saved + at.longest * number(area), saved + at.states, scalar{0});
+    scalar* h = saved + at.states;
+    std::fill(h + at.longest * width, h + (at.positions + 1) * width, scalar{0});
+    const index row = Reversed ? tile.length(b) : 0;
+    if (Reversed) std::fill(h + row * width, h + at.longest * width, scalar{0});
+    for (std::size_t part = 0; part < Cell::states; ++part) {
+      scalar* to = saved + (part == 0 ? at.states : at.cells) + row * width;
+      if constexpr (Given) {
+        std::copy_n(tile.x2(b) + number(part) * width, width, to);
+      } else {
+        std::fill_n(to, width, scalar{0});
+      }
+    }
+  }
+  /// A position beyond the sample's length.
+  template <class Tile>
+  static void end(const Tile& tile, const extents& at, index b, index p) {
+    using scalar = typename Tile::scalar;
+    scalar* saved = tile.saved(b);
+    std::fill_n(saved + p * number(area), area, scalar{0});
+    if (!Reversed) std::fill_n(saved + at.states + (p + 1) * number(Hidden), Hidden, scalar{0});
+  }
+};
+
+/// A recurrent layer with all its options, as one-direction layers.
+template <class Cell, std::size_t Hidden, class... Options>
+struct recurrent {
+  static constexpr recurrent_options options = gather_recurrent_options<Options...>();
+  static constexpr mistake wrong = options.unknown_given || (options.relu && !Cell::may_be_relu)
+                                       ? mistake::option_not_offered
+                                   : options.layer_count == 0 ? mistake::zero_is_no_size
+                                                              : mistake::none;
+  static constexpr std::size_t layer_count = options.layer_count == 0 ? 1 : options.layer_count;
+  static constexpr std::size_t directions = options.both_ways ? 2 : 1;
+  static constexpr std::size_t hidden = Hidden;
+  static constexpr std::size_t states = Cell::states;
+
+  /// Layer `Index`, one direction of it.
+  template <std::size_t Index, bool Reversed, bool Given = false>
+  using core =
+      recurrent_core<Cell, Hidden, options.biases, Reversed, options.last && Index + 1 == layer_count, Given, wrong>;
+  template <class Indices>
+  struct stack;
+  template <std::size_t... Index>
+  struct stack<std::index_sequence<Index...>> {
+    template <std::size_t Which>
+    using entry =
+        std::conditional_t<options.both_ways, parallel<sequential<core<Which, false>>, sequential<core<Which, true>>>,
+                           core<Which, false>>;
+    using type =
+        std::conditional_t<options.mean, sequential<entry<Index>..., mean_over_positions>, sequential<entry<Index>...>>;
+  };
+  using unfolds_to = typename stack<std::make_index_sequence<layer_count>>::type;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct gru_cell {
+  static constexpr std::size_t gates = 3;
+  static constexpr std::size_t area = 4;  ///< n, r, z, q_n: the last three are what meets the state
+  static constexpr std::size_t states = 1;
+  static constexpr std::size_t first_recurrent = 1;
+  static constexpr std::array<gate_block, 2> input_blocks{{{1, 0, 2}, {0, 2, 1}}};
+  static constexpr bool may_be_relu = false;
+
+  /// q_n starts from its bias.
+  template <class Tile, class Scalar>
+  static void prepare(const Tile& tile, std::size_t hidden, Scalar* first_record, const Scalar* bias) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      std::copy_n(bias + 3 * hidden, hidden, first_record + b * tile.saved.step + 3 * hidden);
+    }
+  }
+
+  template <class Scalar>
+  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
+    const auto width = static_cast<std::ptrdiff_t>(hidden);
+    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      Scalar* area_k = at.area + k;
+      const value reset = math::sigmoid(value{lanes.load(area_k + width)});
+      const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
+      const value candidate = math::tanh(value{lanes.load(area_k) + reset * lanes.load(area_k + 3 * width)});
+      const value h = (1 - update) * candidate + update * lanes.load(at.h_before + k);
+      lanes.store(area_k, candidate);
+      lanes.store(area_k + width, reset);
+      lanes.store(area_k + 2 * width, update);
+      lanes.store(at.h + k, h);
+      if (at.y != nullptr) lanes.store(at.y + k, h);
+    });
+  }
+
+  template <class Scalar>
+  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
+    const auto width = static_cast<std::ptrdiff_t>(hidden);
+    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      Scalar* area_k = at.area + k;
+      const value candidate = lanes.load(area_k);
+      const value reset = lanes.load(area_k + width);
+      const value update = lanes.load(area_k + 2 * width);
+      const value from_state = lanes.load(area_k + 3 * width);
+      value dh = lanes.load(at.dh + k);
+      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
+      const value dn = dh * (1 - update) * (1 - candidate * candidate);
+      lanes.store(area_k, dn);
+      lanes.store(area_k + width, dn * from_state * reset * (1 - reset));
+      lanes.store(area_k + 2 * width, dh * (lanes.load(at.h_before + k) - candidate) * update * (1 - update));
+      lanes.store(area_k + 3 * width, dn * reset);
+      lanes.store(at.dh + k, dh * update);
+    });
+  }
+};
+
+}  // namespace detail
+
+/// `gru<Hidden, options...>` on `{positions, features}`: `{positions, Hidden}` (twice that if bidirectional), or
+/// `{Hidden}` with `last_output` or `mean_output`. Options: `layers<Count>`, `bidirectional`, `one_bias`, `no_bias`,
+/// `last_output`, `mean_output`. The initial state is zero; `with_state` gives one. PyTorch:
+/// `nn.GRU(batch_first=True)`; parameters: weight_ih `[3 Hidden, features]` (r, z, n), weight_hh `[3 Hidden, Hidden]`,
+/// bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where they end.
+template <std::size_t Hidden, class... Options>
+struct gru : detail::recurrent<detail::gru_cell, Hidden, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/instance_norm.hpp - every channel of one sample normalised by itself, over its positions or pixels
+//
+// Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022: a group norm with one channel a group. There are no running
+// statistics: they would mix the samples of a data set.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <std::size_t Rank, class... Options>
+struct instance_norm : grouped_norm<0, Options...> {
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    // As in PyTorch, one value a channel is refused: normalised it would always be 0.
+    const bool fits = in.rank() == Rank && in.size() > in.e0;
+    return fits ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
+  }
+};
+
+}  // namespace detail
+
+/// `instance_norm1d<>` on `{channels, positions}`. Options: `no_affine`, `eps<Numerator, Denominator>` (default
+/// 1/100000). PyTorch: `nn.InstanceNorm1d(channels, affine=True)`; with `no_affine` PyTorch's own default,
+/// `affine=False`. Parameters: weight, then bias, one a channel, at first 1 and 0.
+template <class... Options>
+struct instance_norm1d : detail::instance_norm<2, Options...> {};
+/// The same on `{channels, height, width}`. PyTorch: `nn.InstanceNorm2d(channels, affine=True)`.
+template <class... Options>
+struct instance_norm2d : detail::instance_norm<3, Options...> {};
+/// The same on `{channels, depth, height, width}`. PyTorch: `nn.InstanceNorm3d(channels, affine=True)`.
+template <class... Options>
+struct instance_norm3d : detail::instance_norm<4, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/layer_norm.hpp - y = gain (x - mean) / sqrt(variance + eps) + shift, over the last axes of one sample
+//
+// Ba, Kiros & Hinton 2016, arXiv:1607.06450. The variance is the biased one. Per-sample gradients: of the gain
+// sum_t dy_t xhat_t, of the shift sum_t dy_t, over the rows t that share them.
+
+// pergrad/detail/row_norm.hpp - layer norm and root-mean-square norm: rows of the last axes, each normalised by itself
+
+namespace pergrad::inline v0_1::detail {
+
+/// What `layer_norm` (Centred) and `rms_norm` have in common. Saved: xhat, then one rate a row.
+template <bool Centred, class... Options>
+struct row_norm {
+  static constexpr bool on_tiles = true;
+  static constexpr norm_options options = gather_norm_options<Options...>();
+  static constexpr bool shifts = Centred && options.affine && options.bias;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {
+    return (options.affine ? row_size(in) : 0) + (shifts ? row_size(in) : 0);
+  }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size() + row_count(in); }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    const std::size_t size = row_size(in);
+    const operand delta{.from = source::backprop, .position_stride = size};
+    const factor gain = elementwise_sum(row_count(in), size, delta, {.from = source::saved, .position_stride = size});
+    factor_list<(options.affine ? 1U : 0U) + (shifts ? 1U : 0U)> list;
+    if constexpr (options.affine) list[0] = gain;
+    if constexpr (shifts) list[1] = elementwise_sum(row_count(in), size, delta);
+    return list;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (options.unknown_given || options.axes == 0 || options.axes > in.rank() || (!Centred && options.bias_given)) {
+      return mistake::option_not_offered;
+    }
+    // Rows that go along the axis of varying length would need the length.
+    if (in.varying_axis() != 0 && options.axes + in.varying_axis() > in.rank()) return mistake::lengths_are_lost;
+    return mistake::none;
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    initialise_affine(initialiser, first, row_size(in), parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
+    const scalar* gain = options.affine ? tile.parameters : nullptr;
+    const scalar* shift = shifts ? tile.parameters + size : nullptr;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const scalar* x = tile.x(b);
+      scalar* y = tile.y(b);
+      scalar* xhat = tile.saved(b);
+      scalar* rates = xhat + size * count;
+      for (std::ptrdiff_t r = 0; r < count; ++r) {
+        const auto by = normalisation::normaliser_of_row<Centred>(x + r * size, size, epsilon<scalar>());
+        rates[r] = by.rate;
+        normalisation::forward_row<Centred>(x + r * size, size, by, gain, shift, xhat + r * size, y + r * size);
+      }
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto size = static_cast<std::ptrdiff_t>(row_size(tile.in));
+    const auto count = static_cast<std::ptrdiff_t>(row_count(tile.in));
+    const scalar* gain = options.affine ? tile.parameters : nullptr;
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const scalar* xhat = tile.saved(b);
+      const scalar* rates = xhat + size * count;
+      const scalar* dy = tile.dy(b);
+      scalar* dx = tile.dx(b);
+      for (std::ptrdiff_t r = 0; r < count; ++r) {
+        normalisation::backward_row<Centred>(xhat + r * size, rates[r], gain, dy + r * size, size, dx + r * size);
+      }
+    }
+  }
+
+ private:
+  /// PyTorch: 1e-5 for a layer norm; for the root mean square what 1 is away from the next larger number.
+  template <class Scalar>
+  [[nodiscard]] static constexpr double epsilon() noexcept {
+    return Centred || options.epsilon_given ? options.epsilon
+                                            : static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  }
+  [[nodiscard]] static constexpr std::size_t row_size(shape in) noexcept {
+    std::size_t size = 1;
+    for (std::size_t axis = in.rank() - options.axes; axis < in.rank(); ++axis) size *= in[axis];
+    return size;
+  }
+  [[nodiscard]] static constexpr std::size_t row_count(shape in) noexcept { return in.size() / row_size(in); }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// `layer_norm<>` normalises along the last axis of an input of any rank, `layer_norm<axes<K>>` along the last K axes
+/// together. Options in any order: `axes<K>`, `no_affine`, `no_bias`, `eps<Numerator, Denominator>` (default
+/// 1/100000). PyTorch: `nn.LayerNorm(shape[-K:])`; parameters: weight, then bias, each of the normalised axes' size; at
+/// first 1 and 0. Positions of samples with lengths of their own are normalised one by one.
+template <class... Options>
+struct layer_norm : detail::row_norm<true, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/learned_positions.hpp - y_t = x_t + p_t with one learned p_t a position
+//
+// The table's per-sample gradient is dy itself: zero behind a sample's length, where dy is.
+
+namespace pergrad::inline v0_1 {
+
+/// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
+/// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
+struct learned_positions {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if constexpr (std::is_same_v<Initialiser, layer_default>) {
+        parameters[i] = static_cast<Scalar>(detail::public_normal(initialiser.seed, first + i));
+      } else {
+        parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+      }
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const auto* table = tile.parameters;
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const auto* x = tile.x(b);
+      auto* y = tile.y(b);
+      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
+      });
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/layers/linear.hpp - fully connected layer  y = W x + b
 //
 // Per-sample gradient  G_b = sum_t delta_t (x) x_t;  with one position  |G_b|^2 = |delta|^2 |x|^2  (Goodfellow 2015,
@@ -8293,7 +13434,7 @@ struct linear {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
-                               options.groups == 1 && !options.unknown_given;
+                               options.groups == 1 && !options.output_padding_given && !options.unknown_given;
     if (!only_bias) return detail::mistake::option_not_offered;
     if (Outputs == 0) return detail::mistake::zero_is_no_size;
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
@@ -8301,34 +13442,284 @@ struct linear {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/max_pool2d.hpp - largest value of each window; its gradient goes to the first input that equals it
+// pergrad/layers/lora.hpp - low-rank adapter of a frozen linear layer  y = W x + b + (alpha / rank) B A x
+//
+// Only A and B are trained (Hu et al. 2021, arXiv:2106.09685); W and b have no gradient, and none is computed.
+
+// pergrad/layers/scale.hpp - multiplication by a constant  y = a x;  dy/dx = a
+
+namespace pergrad::inline v0_1 {
+
+/// `scale<std::ratio<1, 4>>` on any shape: one factor for every value, not a parameter. The ratio, a type of <ratio>,
+/// is rounded once to the network's own type.
+template <class Ratio>
+struct scale {
+  static constexpr bool on_vectors = true;
+  static constexpr bool derivative_from_output = true;
+
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * factor<Value>();
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value /*y*/) noexcept {
+    return math::splat<Value>(factor<Value>());
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static constexpr math::element_t<Value> factor() noexcept {
+    return static_cast<math::element_t<Value>>(static_cast<long double>(Ratio::num) /
+                                               static_cast<long double>(Ratio::den));
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <std::size_t Rank, class Layer, class Alpha>
+struct low_rank_adapter;
+template <std::size_t Rank, std::size_t Outputs, class... Options, class Alpha>
+struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
+  using type = residual<linear<Rank, no_bias>, linear<Outputs, no_bias>,
+                        scale<std::ratio_divide<Alpha, std::ratio<static_cast<std::intmax_t>(Rank)>>>,
+                        projection<frozen<linear<Outputs, Options...>>>>;
+};
+
+}  // namespace detail
+
+/// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A `[Rank, features]`,
+/// then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`, `lora_B`.
+template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
+struct lora {
+  using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/lstm.hpp - long short-term memory (Hochreiter & Schmidhuber 1997; with the forget gate of Gers,
+// Schmidhuber & Cummins 2000)
+//
+//   (i, f, g, o) = W_ih x_t + b_ih + W_hh h_(t-1) + b_hh
+//   c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g)      h_t = sigmoid(o) tanh(c_t)
+// Backwards, with dh = dL/dh_t and dc = dL/dc_t from t + 1 plus dh sigmoid(o) (1 - tanh² c_t), and the gates' values
+// named as the gates:
+//   di = dc g i (1 - i)    df = dc c_(t-1) f (1 - f)    dg = dc i (1 - g²)    do = dh tanh(c_t) o (1 - o)
+//   dL/dc_(t-1) = dc f     dL/dh_(t-1) = W_hh^T (di, df, dg, do)
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct lstm_cell {
+  static constexpr std::size_t gates = 4;
+  static constexpr std::size_t area = 4;  ///< i, f, g, o
+  static constexpr std::size_t states = 2;
+  static constexpr std::size_t first_recurrent = 0;
+  static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 4}}};
+  static constexpr bool may_be_relu = false;
+
+  template <class Tile, class Scalar>
+  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+
+  template <class Scalar>
+  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
+    const auto width = static_cast<std::ptrdiff_t>(hidden);
+    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      Scalar* area_k = at.area + k;
+      const value in = math::sigmoid(value{lanes.load(area_k)});
+      const value forget = math::sigmoid(value{lanes.load(area_k + width)});
+      const value candidate = math::tanh(value{lanes.load(area_k + 2 * width)});
+      const value out = math::sigmoid(value{lanes.load(area_k + 3 * width)});
+      const value cell = forget * lanes.load(at.c_before + k) + in * candidate;
+      const value squashed = math::tanh(cell);
+      const value h = out * squashed;
+      lanes.store(area_k, in);
+      lanes.store(area_k + width, forget);
+      lanes.store(area_k + 2 * width, candidate);
+      lanes.store(area_k + 3 * width, out);
+      lanes.store(at.c + k, cell);
+      lanes.store(at.tanh_c + k, squashed);
+      lanes.store(at.h + k, h);
+      if (at.y != nullptr) lanes.store(at.y + k, h);
+    });
+  }
+
+  template <class Scalar>
+  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
+    const auto width = static_cast<std::ptrdiff_t>(hidden);
+    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      Scalar* area_k = at.area + k;
+      const value in = lanes.load(area_k);
+      const value forget = lanes.load(area_k + width);
+      const value candidate = lanes.load(area_k + 2 * width);
+      const value out = lanes.load(area_k + 3 * width);
+      const value squashed = lanes.load(at.tanh_c + k);
+      value dh = lanes.load(at.dh + k);
+      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
+      const value dc = lanes.load(at.dc + k) + dh * out * (1 - squashed * squashed);
+      lanes.store(area_k, dc * candidate * in * (1 - in));
+      lanes.store(area_k + width, dc * lanes.load(at.c_before + k) * forget * (1 - forget));
+      lanes.store(area_k + 2 * width, dc * in * (1 - candidate * candidate));
+      lanes.store(area_k + 3 * width, dh * squashed * out * (1 - out));
+      lanes.store(at.dc + k, dc * forget);
+      lanes.store(at.dh + k, value{});
+    });
+  }
+};
+
+}  // namespace detail
+
+/// `lstm<Hidden, options...>` on `{positions, features}`: `{positions, Hidden}` (twice that if bidirectional), or
+/// `{Hidden}` with `last_output` or `mean_output`. Options: `layers<Count>`, `bidirectional`, `one_bias`, `no_bias`,
+/// `last_output`, `mean_output`. The initial state is zero; `with_state` gives one. PyTorch:
+/// `nn.LSTM(batch_first=True)`; parameters: weight_ih `[4 Hidden, features]` (i, f, g, o), weight_hh `[4 Hidden,
+/// Hidden]`, bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where
+/// they end.
+template <std::size_t Hidden, class... Options>
+struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/max_pool1d.hpp - largest value of each window of a sequence; its gradient goes to the first input that
+// equals it
+
+namespace pergrad::inline v0_1 {
+
+/// `max_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
+template <std::size_t Kernel, class... Options>
+struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/max_pool2d.hpp - largest value of each window of an image; its gradient goes to the first input that
+// equals it
 
 namespace pergrad::inline v0_1 {
 
 /// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
 template <extent Kernel, class... Options>
-struct max_pool2d : detail::sliding_windows<Kernel, Options...> {
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value start() noexcept {
-    return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
+struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/max_pool3d.hpp - largest value of each window of a volume; its gradient goes to the first input that
+// equals it
+
+namespace pergrad::inline v0_1 {
+
+/// `max_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
+/// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool3d` with its tie rule: first in row order.
+template <extent Kernel, class... Options>
+struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/multihead_attention.hpp - self-attention of several heads: every position asks every position
+//
+//     [Q | K | V] = X W_in^T + b_in,    C = the heads' softmax(Q K^T / sqrt(d)) V side by side,    Y = C W_out^T +
+//     b_out
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Only the two projections have parameters,
+// so with D = [dQ | dK | dV] the per-sample gradients are the outer-product sums
+//     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
+// and one Gram matrix of X serves the norm of all three projections. How the features are cut into heads is no matter.
+
+namespace pergrad::inline v0_1 {
+
+/// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
+/// divide the features. Options in any order: `causal`, `no_bias`, `kv_bias`, `attention_dropout<std::ratio<1, 10>>`.
+/// PyTorch: `nn.MultiheadAttention(features, Heads, batch_first=True)` with x as query, key and value; parameters:
+/// in_proj_weight `[3 features, features]`, in_proj_bias, bias_k and bias_v with `kv_bias`, out_proj.weight
+/// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
+template <std::size_t Heads, class... Options>
+struct multihead_attention {
+  static constexpr bool on_tiles = true;
+  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.wrong_given) return detail::mistake::option_not_offered;
+    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
+    if (Heads == 0) return detail::mistake::zero_is_no_size;
+    return in.e1 % Heads != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
   }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
-    return math::select(x > best, x, math::select(x != x, x, best));  // a NaN wins and stays, as in PyTorch
+  [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
+    return {matrix{0, 3 * in.e1, in.e1}, matrix{static_cast<std::size_t>(lay_out(in).out_weight), in.e1, in.e1}};
   }
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value finish(Value best, math::element_t<Value> /*divisor*/) noexcept {
-    return best;
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    const detail::attention_layout at = lay_out(in);
+    const std::size_t features = in.e1;
+    const operand projected{source::saved, static_cast<std::size_t>(at.query), 3 * features};
+    const operand backprop{source::backprop, 0, features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    factor_list<2 + (options.bias ? 2U : 0U) + (options.kv_bias ? 1U : 0U)> list;
+    std::size_t count = 0;
+    list[count++] = outer_sum(in.e0, 3 * features, projected, features, {source::activation, 0, features});
+    if (options.bias) list[count++] = elementwise_sum(in.e0, 3 * features, projected);
+    if (options.kv_bias) {
+      list[count++] = elementwise_sum(1, 2 * features, {source::saved, static_cast<std::size_t>(at.key)});
+    }
+    list[count++] = outer_sum(in.e0, features, backprop, features, context);
+    if (options.bias) list[count++] = elementwise_sum(in.e0, features, backprop);
+    return list;
   }
-  /// The part of `dy` that belongs to input x. `remaining` is dy before the window's first input, what is left after
-  /// it.
-  template <class Value>
-  [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
-                                              math::element_t<Value> /*divisor*/) noexcept {
-    const Value part = math::select(x == y, remaining, Value{});
-    remaining = math::select(x == y, Value{}, remaining);
-    return part;
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    detail::initialise_attention(lay_out(in), options.bias, initialiser, first, parameters);
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const detail::attention_layout at = lay_out(tile.in);
+    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
+                                             {.depth = at.features,
+                                              .columns = at.query_step,
+                                              .left = tile.x.first,
+                                              .left_sample = tile.x.step,
+                                              .left_row = at.features,
+                                              .right = tile.transposed(0),
+                                              .bias = options.bias ? tile.parameters + at.bias : nullptr,
+                                              .out = tile.saved.first + at.query,
+                                              .out_sample = tile.saved.step,
+                                              .out_row = at.query_step});
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      detail::set_learned_key(tile, at, b);
+      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+    }
+    detail::project_context(tile, at, tile.transposed(1), options.bias);
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const detail::attention_layout at = lay_out(tile.in);
+    detail::project_context_backward(tile, at);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+    }
+    if (!tile.wants_dx) return;
+    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
+                                             {.depth = at.query_step,
+                                              .columns = at.features,
+                                              .left = tile.saved.first + at.query,
+                                              .left_sample = tile.saved.step,
+                                              .left_row = at.query_step,
+                                              .right = tile.parameters,
+                                              .out = tile.dx.first,
+                                              .out_sample = tile.dx.step,
+                                              .out_row = at.features});
+    detail::clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
+  }
+
+ private:
+  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    return detail::lay_out_attention(in, in, Heads, true, options);
   }
 };
 
@@ -8353,6 +13744,203 @@ struct relu {
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/layers/reshape.hpp - the same values, in PyTorch's order, under another shape
+
+namespace pergrad::inline v0_1 {
+
+/// `reshape<shape{...}>` of as many values as the input has. PyTorch: `nn.Unflatten`, `x.reshape(...)`. An executor
+/// copies only where the next layer needs another order in memory.
+template <shape Output>
+struct reshape {
+  static constexpr bool is_reshape = true;
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/rms_norm.hpp - y = gain x / sqrt(mean(x^2) + eps), over the last axes of one sample
+//
+// Zhang & Sennrich 2019, arXiv:1910.07467. Per-sample gradient of the gain: sum_t dy_t xhat_t.
+
+namespace pergrad::inline v0_1 {
+
+/// `rms_norm<>` normalises along the last axis of an input of any rank, `rms_norm<axes<K>>` along the last K axes
+/// together. Options in any order: `axes<K>`, `no_affine`, `eps<Numerator, Denominator>`; without the last, as in
+/// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at
+/// first 1.
+template <class... Options>
+struct rms_norm : detail::row_norm<false, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/rnn.hpp - recurrent layer  h_t = f(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh),  f = tanh or relu (Elman
+// 1990)
+//
+// Backwards: delta_t = dh_t f'(h_t) with tanh' = 1 - h², relu' = [h > 0];  dL/dh_(t-1) = W_hh^T delta_t.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <bool Relu>
+struct rnn_cell {
+  static constexpr std::size_t gates = 1;
+  static constexpr std::size_t area = 1;
+  static constexpr std::size_t states = 1;
+  static constexpr std::size_t first_recurrent = 0;
+  static constexpr std::array<gate_block, 1> input_blocks{{{0, 0, 1}}};
+  static constexpr bool may_be_relu = true;
+
+  template <class Tile, class Scalar>
+  static void prepare(const Tile& /*tile*/, std::size_t /*hidden*/, Scalar* /*first_record*/, const Scalar* /*bias*/) {}
+
+  template <class Scalar>
+  static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
+    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      const value sum = lanes.load(at.area + k);
+      const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
+      lanes.store(at.h + k, h);
+      if (at.y != nullptr) lanes.store(at.y + k, h);
+    });
+  }
+
+  template <class Scalar>
+  static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
+    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::vector<Scalar>;
+      const value h = lanes.load(at.h + k);
+      value dh = lanes.load(at.dh + k);
+      if (at.dy != nullptr) dh += lanes.load(at.dy + k);
+      const value slope = Relu ? math::select(h > value{}, math::splat<value>(1), value{}) : 1 - h * h;
+      lanes.store(at.area + k, dh * slope);
+      lanes.store(at.dh + k, value{});
+    });
+  }
+};
+
+template <class... Options>
+using rnn_cell_of = rnn_cell<gather_recurrent_options<Options...>().relu>;
+
+}  // namespace detail
+
+/// `rnn<Hidden, options...>` on `{positions, features}`: `{positions, Hidden}` (twice that if bidirectional), or
+/// `{Hidden}` with `last_output` or `mean_output`. Options: `relu_cell` (instead of tanh), `layers<Count>`,
+/// `bidirectional`, `one_bias`, `no_bias`, `last_output`, `mean_output`. The initial state is zero; `with_state` gives
+/// one. PyTorch: `nn.RNN(batch_first=True)`; parameters: weight_ih `[Hidden, features]`, weight_hh `[Hidden, Hidden]`,
+/// bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where they end.
+template <std::size_t Hidden, class... Options>
+struct rnn : detail::recurrent<detail::rnn_cell_of<Options...>, Hidden, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/select_last.hpp - y = x_(n-1), with n the sample's own length
+
+namespace pergrad::inline v0_1 {
+
+/// `{positions, features}` to `{features}`: the last position that is there, zeros if none is (a convolution may leave
+/// none of a short sample). PyTorch: `x[:, -1]`.
+struct select_last {
+  static constexpr bool on_tiles = true;
+  static constexpr bool knows_lengths = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t length = tile.length(b);
+      auto* y = tile.y(b);
+      if (length == 0) {
+        for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = 0;
+        continue;
+      }
+      const auto* x = tile.x(b) + (length - 1) * features;
+      for (std::ptrdiff_t i = 0; i < features; ++i) y[i] = x[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const auto* dy = tile.dy(b);
+      auto* dx = tile.dx(b);
+      for (std::ptrdiff_t i = 0; i < size; ++i) dx[i] = 0;
+      if (tile.length(b) == 0) continue;
+      dx += (tile.length(b) - 1) * features;
+      for (std::ptrdiff_t i = 0; i < features; ++i) dx[i] = dy[i];
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/sequence_bias.hpp - one learned position behind the last one of every sample
+//
+// Its per-sample gradient is dy at that position, which lies where the sample ends.
+
+namespace pergrad::inline v0_1 {
+
+/// `{positions, features}` to `{positions + 1, features}`; a sample of length n has n + 1 positions then. Parameters:
+/// one position `[features]`; first values N(0, 1). PyTorch: `torch.cat([x, bias.expand(len(x), 1, -1)], 1)`.
+struct sequence_bias {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept {
+    return length + 1;
+  }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.e1; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.e1; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+  }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(elementwise_sum(1, in.e1, {source::saved}));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if constexpr (std::is_same_v<Initialiser, layer_default>) {
+        parameters[i] = static_cast<Scalar>(detail::public_normal(initialiser.seed, first + i));
+      } else {
+        parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+      }
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t end = tile.length(b) * features;
+      auto* y = tile.y(b);
+      std::copy_n(tile.x(b), end, y);
+      std::copy_n(tile.parameters, features, y + end);
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto features = static_cast<std::ptrdiff_t>(tile.in.e1);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t end = tile.length(b) * features;
+      const auto* dy = tile.dy(b);
+      std::copy_n(dy + end, features, tile.saved(b));
+      if (!tile.wants_dx) continue;
+      auto* dx = tile.dx(b);
+      std::copy_n(dy, end, dx);
+      std::fill(dx + end, dx + static_cast<std::ptrdiff_t>(tile.in.size()), scalar{0});
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/layers/sigmoid.hpp - logistic function  y = 1 / (1 + e^-x);  dy/dx = y (1 - y)
 
 namespace pergrad::inline v0_1 {
@@ -8369,6 +13957,118 @@ struct sigmoid {
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value derivative(Value /*x*/, Value y) noexcept {
     return y * (1 - y);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/sinusoidal_positions.hpp - y_t = x_t + p_t,  p[t, 2k] = sin(t w_k), p[t, 2k + 1] = cos(t w_k)
+//
+// w_k = 10000^(-2k / features) (Vaswani et al. 2017, arXiv:1706.03762, section 3.5). The table is made for every tile,
+// in double: from one position to the next, (cos, sin) turns by the angle w_k. Errors of the turning add up to about t
+// units in the last place of a double, which is less than what a float holds for t up to 10^8.
+
+namespace pergrad::inline v0_1 {
+
+/// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
+struct sinusoidal_positions {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
+    auto* table = tile.scratch(0);
+    fill(tile.in.e0, tile.in.e1, table);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const auto* x = tile.x(b);
+      auto* y = tile.y(b);
+      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
+      });
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
+    }
+  }
+
+ private:
+  template <class Scalar>
+  static void fill(std::size_t positions, std::size_t features, Scalar* table) {
+    constexpr std::size_t together = 8;  // frequencies side by side, to hide the latency of their chains
+    for (std::size_t first = 0; first < features; first += 2 * together) {
+      double sine[together];
+      double cosine[together];
+      double turn_sine[together];
+      double turn_cosine[together];
+      for (std::size_t k = 0; k < together; ++k) {
+        const double exponent = -static_cast<double>(first + 2 * k) / static_cast<double>(features);
+        const double frequency = std::pow(10000.0, exponent);
+        sine[k] = 0;
+        cosine[k] = 1;
+        turn_sine[k] = std::sin(frequency);
+        turn_cosine[k] = std::cos(frequency);
+      }
+      const std::size_t here = features - first < 2 * together ? features - first : 2 * together;
+      for (std::size_t t = 0; t < positions; ++t) {
+        Scalar* row = table + t * features + first;
+        for (std::size_t i = 0; i < here; ++i) {
+          row[i] = static_cast<Scalar>(i % 2 == 0 ? sine[i / 2] : cosine[i / 2]);
+        }
+        for (std::size_t k = 0; k < together; ++k) {
+          const double before = sine[k];
+          sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
+          cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/slice.hpp - some of the features: y_i = x_(First + i), i < Count
+
+namespace pergrad::inline v0_1 {
+
+/// `slice<First, Count>` on `{features}`: `{Count}`. What is left out has gradient 0. In the branches of `parallel`,
+/// `with_state` or `merge` it takes records apart that hold several things. PyTorch: `x[:, First:First+Count]`.
+template <std::size_t First, std::size_t Count>
+struct slice {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (Count == 0) return detail::mistake::zero_is_no_size;
+    if (in.rank() != 1) return detail::mistake::needs_features;
+    return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const auto* x = tile.x(b) + First;
+      auto* y = tile.y(b);
+      for (std::size_t i = 0; i < Count; ++i) y[i] = x[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const std::size_t size = tile.in.size();
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const auto* dy = tile.dy(b);
+      auto* dx = tile.dx(b);
+      for (std::size_t i = 0; i < First; ++i) dx[i] = 0;
+      for (std::size_t i = 0; i < Count; ++i) dx[First + i] = dy[i];
+      for (std::size_t i = First + Count; i < size; ++i) dx[i] = 0;
+    }
   }
 };
 
@@ -8393,6 +14093,56 @@ struct softplus {
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/layers/take_positions.hpp - some of the positions of a sequence: y_t = x_(First + t), t < Count
+
+namespace pergrad::inline v0_1 {
+
+/// `take_positions<First, Count>` on `{positions, features}`: `{Count, features}`. What is left out has gradient 0.
+/// PyTorch: `x[:, First:First+Count]`. Of samples with lengths of their own only the first positions can be taken
+/// (First = 0), because others might not be there.
+template <std::size_t First, std::size_t Count>
+struct take_positions {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    shape out{Count, in.e1};
+    if (First == 0) out.set_varying_axis(in.varying_axis());
+    return out;
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
+      requires(First == 0) {
+    return length < Count ? length : Count;
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (Count == 0) return detail::mistake::zero_is_no_size;
+    if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
+    return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const std::size_t size = Count * tile.in.e1;
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const auto* x = tile.x(b) + First * tile.in.e1;
+      auto* y = tile.y(b);
+      for (std::size_t i = 0; i < size; ++i) y[i] = x[i];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    const std::size_t begin = First * tile.in.e1;
+    const std::size_t end = begin + Count * tile.in.e1;
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      const auto* dy = tile.dy(b);
+      auto* dx = tile.dx(b);
+      for (std::size_t i = 0; i < begin; ++i) dx[i] = 0;
+      for (std::size_t i = begin; i < end; ++i) dx[i] = dy[i - begin];
+      for (std::size_t i = end; i < tile.in.size(); ++i) dx[i] = 0;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/layers/tanh.hpp - hyperbolic tangent  y = tanh x;  dy/dx = 1 - y^2
 
 namespace pergrad::inline v0_1 {
@@ -8412,6 +14162,359 @@ struct tanh {
   }
 };
 
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/transformer_encoder_layer.hpp - one block of a transformer's encoder, composed of other layers
+//
+//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)              norm behind (Vaswani et al.
+//     2017) h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2              norm first
+// with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
+
+namespace pergrad::inline v0_1 {
+
+/// Option of `transformer_encoder_layer`: layer norms in front of attention and feed-forward instead of behind them.
+/// PyTorch: `norm_first=True`.
+struct pre_norm {};
+/// Option of `transformer_encoder_layer`: GELU instead of ReLU. PyTorch: `activation="gelu"`.
+struct gelu_activation {};
+/// Option of `transformer_encoder_layer`: `dropout_rate<std::ratio<1, 10>>`. Without it nothing is dropped. PyTorch:
+/// `dropout=0.1`, which is PyTorch's default.
+template <class Probability>
+struct dropout_rate {};
+
+namespace detail {
+
+/// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
+/// only its second input knows. Parameters: weight `[features, hidden]`, bias.
+template <class Probability>
+struct feed_forward_end {
+  static constexpr bool on_tiles = true;
+  static constexpr bool drops = Probability::num != 0;
+
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
+    return {second.e0, second.e1};
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
+    return second.e1 * (in.e1 + 1);
+  }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape /*in*/, shape second) noexcept {
+    return drops ? second.size() : 0;
+  }
+  [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
+    return in.rank() == 2 && second.rank() == 2 && in.e0 == second.e0 ? mistake::none : mistake::branches_do_not_fit;
+  }
+  [[nodiscard]] static constexpr std::array<matrix, 1> matrices(shape in, shape second) noexcept {
+    return {matrix{0, second.e1, in.e1}};
+  }
+  [[nodiscard]] static constexpr auto factors(shape in, shape second) noexcept {
+    const operand delta{drops ? source::saved : source::backprop, 0, second.e1};
+    return list_factors(outer_sum(in.e0, second.e1, delta, in.e1, {source::activation, 0, in.e1}),
+                        elementwise_sum(in.e0, second.e1, delta));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, shape second, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    const fans fan{static_cast<double>(in.e1), static_cast<double>(second.e1)};
+    const std::size_t weights = in.e1 * second.e1;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] =
+          static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
+    multiply_positions<Tile, scalar>(tile, tile.lengths, static_cast<std::ptrdiff_t>(tile.in.e0),
+                                     {.depth = hidden,
+                                      .columns = features,
+                                      .left = tile.x.first,
+                                      .left_sample = tile.x.step,
+                                      .left_row = hidden,
+                                      .right = tile.transposed(0),
+                                      .bias = tile.parameters + features * hidden,
+                                      .out = tile.y.first,
+                                      .out_sample = tile.y.step,
+                                      .out_row = features});
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      const std::ptrdiff_t count = tile.length(b) * features;
+      if constexpr (drops) {
+        dropout<Probability>::draw_mask(tile, b, static_cast<std::size_t>(count), tile.saved(b));
+        scale_by(tile.y(b), tile.saved(b), count);
+      }
+      on_host::add_to(tile.y(b), tile.x2(b), count);
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    using scalar = typename Tile::scalar;
+    const auto positions = static_cast<std::ptrdiff_t>(tile.in.e0);
+    const auto hidden = static_cast<std::ptrdiff_t>(tile.in.e1);
+    const auto features = static_cast<std::ptrdiff_t>(tile.in2.e1);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      if (tile.wants_dx2) std::copy_n(tile.dy(b), positions * features, tile.dx2(b));
+      if constexpr (drops) {
+        const std::ptrdiff_t count = tile.length(b) * features;
+        scale_by(tile.saved(b), tile.dy(b), count);
+        std::fill(tile.saved(b) + count, tile.saved(b) + positions * features, scalar{0});
+      }
+    }
+    if (!tile.wants_dx) return;
+    multiply_positions<Tile, scalar>(tile, tile.lengths, positions,
+                                     {.depth = features,
+                                      .columns = hidden,
+                                      .left = drops ? tile.saved.first : tile.dy.first,
+                                      .left_sample = drops ? tile.saved.step : tile.dy.step,
+                                      .left_row = features,
+                                      .right = tile.parameters,
+                                      .out = tile.dx.first,
+                                      .out_sample = tile.dx.step,
+                                      .out_row = hidden});
+    clear_beyond(tile.dx, tile.samples, tile.lengths, positions, hidden);
+  }
+
+ private:
+  template <class Scalar>
+  static void scale_by(Scalar* values, const Scalar* factors, std::ptrdiff_t count) {
+    on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t i, const auto& lanes) {
+      lanes.store(values + i, lanes.load(values + i) * lanes.load(factors + i));
+    });
+  }
+};
+
+/// What the options of a `transformer_encoder_layer` say, in any order.
+template <class... Options>
+struct transformer_options {
+  using rate = std::ratio<0>;
+  static constexpr bool norm_first = false;
+  static constexpr bool with_gelu = false;
+};
+template <class... Rest>
+struct transformer_options<pre_norm, Rest...> : transformer_options<Rest...> {
+  static constexpr bool norm_first = true;
+};
+template <class... Rest>
+struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest...> {
+  static constexpr bool with_gelu = true;
+};
+template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
+struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
+  using rate = typename std::ratio<Numerator, Denominator>::type;
+};
+/// Stands where an option is none, and says so.
+template <class Option>
+struct no_such_option {
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
+};
+template <class Unknown, class... Rest>
+struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
+  using wrong = no_such_option<Unknown>;
+};
+
+template <std::size_t Heads, std::size_t FeedForward, class Options>
+struct transformer_block {
+  using rate = typename Options::rate;
+  static constexpr bool drops = rate::num != 0;
+  using drop = std::conditional_t<drops, sequential<dropout<rate>>, sequential<>>;
+  using attention =
+      std::conditional_t<drops, multihead_attention<Heads, attention_dropout<rate>>, multihead_attention<Heads>>;
+  using activation = std::conditional_t<Options::with_gelu, gelu, relu>;
+  // The norms' parameters come last. Nodes behind norm1, norm behind: hidden, activation, dropout, end; norm first:
+  // attention, dropout, sum, norm2, hidden, activation, dropout, end.
+  static constexpr std::size_t dropped = drops ? 1 : 0;
+  using after =
+      sequential<residual<attention, drop>, parameters_later<3 + dropped, layer_norm<>>,
+                 merge<feed_forward_end<rate>, sequential<linear<FeedForward>, activation, drop>, sequential<>>,
+                 layer_norm<>>;
+  using before =
+      sequential<residual<parameters_later<6 + 2 * dropped, layer_norm<>>, attention, drop>,
+                 merge<feed_forward_end<rate>,
+                       sequential<parameters_later<3 + dropped, layer_norm<>>, linear<FeedForward>, activation, drop>,
+                       sequential<>>>;
+  using type = std::conditional_t<Options::norm_first, before, after>;
+};
+template <std::size_t Heads, std::size_t FeedForward, class Options>
+requires requires { typename Options::wrong; }
+struct transformer_block<Heads, FeedForward, Options> {
+  using type = sequential<typename Options::wrong>;
+};
+
+}  // namespace detail
+
+/// `transformer_encoder_layer<Heads, FeedForward, Options...>` on `{positions, features}`, of any length each; keeps
+/// the shape. Heads must divide the features; `FeedForward` is the width between the two linear layers. Options in any
+/// order: `pre_norm`, `gelu_activation`, `dropout_rate<std::ratio<1, 10>>`. PyTorch: `nn.TransformerEncoderLayer(
+/// features, Heads, FeedForward, dropout, batch_first=True)`; parameters in its order: those of the attention, linear1,
+/// linear2, norm1, norm2.
+template <std::size_t Heads, std::size_t FeedForward, class... Options>
+struct transformer_encoder_layer {
+  using unfolds_to =
+      typename detail::transformer_block<Heads, FeedForward, detail::transformer_options<Options...>>::type;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/transpose.hpp - exchanges the two axes of a sequence: (positions, features) and (channels, positions)
+
+namespace pergrad::inline v0_1 {
+
+/// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
+/// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
+struct transpose {
+  static constexpr bool is_reshape = true;
+  static constexpr bool is_transpose = true;
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    shape out{in.e1, in.e0};
+    out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
+    return out;
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_two_axes;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/upsample.hpp - every pixel several times (nearest neighbour): y[c, i, j] = x[c, floor(i / f), floor(j
+// / g)]
+//
+// A window of one pixel that several outputs see; dx is the sum of what they get.
+
+namespace pergrad::inline v0_1 {
+
+/// `upsample<Factor>` on `{channels, positions}`, `{channels, height, width}` or `{channels, depth, height, width}`.
+/// Factor: one number, or `extent{height, width}` or `extent{depth, height, width}`. PyTorch: `nn.Upsample` with
+/// `scale_factor` and its default `mode='nearest'`.
+template <extent Factor>
+struct upsample : detail::mean_of_window {
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    const extent size = detail::image_size(in);
+    return detail::image_shape(
+        in.e0, {size.depth * Factor.depth, size.height * Factor.height, size.width * Factor.width}, in.rank() - 1);
+  }
+  [[nodiscard]] static constexpr window_range planes(shape in, std::size_t d) noexcept {
+    return pixel(in.rank() < 4 ? 0 : d / Factor.depth);
+  }
+  [[nodiscard]] static constexpr window_range rows(shape /*in*/, std::size_t i) noexcept {
+    return pixel(i / Factor.height);
+  }
+  [[nodiscard]] static constexpr window_range columns(shape in, std::size_t j) noexcept {
+    return pixel(in.rank() < 3 ? 0 : j / Factor.width);
+  }
+  [[nodiscard]] static constexpr std::size_t divisor(shape /*in*/, std::size_t /*d*/, std::size_t /*i*/,
+                                                     std::size_t /*j*/) noexcept {
+    return 1;
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (in.rank() < 2) return detail::mistake::needs_an_image;
+    return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
+  }
+
+ private:
+  [[nodiscard]] static constexpr window_range pixel(std::size_t number) noexcept { return {number, number + 1}; }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/with_state.hpp - a recurrent layer whose initial state is computed, or part of the record
+//
+// y = Recurrent(Sequence(x), State(x)). The gradient flows into both branches.
+
+namespace pergrad::inline v0_1 {
+
+/// The layers that make the sequence for `with_state`; none: the input itself.
+template <class... Layers>
+struct sequence {};
+/// The layers that make the initial state for `with_state`.
+template <class... Layers>
+struct state {};
+
+/// `with_state<lstm<Hidden, ...>, sequence<Layers...>, state<Layers...>>`: an `rnn`, `gru` or `lstm` that starts from a
+/// given state: `{Hidden}` (h), for an `lstm` `{2 * Hidden}` (h, then c); with several layers or directions the h of
+/// all of them, layer by layer and direction by direction as PyTorch's h_0, then their c. PyTorch: `nn.LSTM()(x, (h_0,
+/// c_0))`. Parameters: the sequence's layers, the state's layers, the recurrent layer.
+template <class Recurrent, class Sequence, class State>
+struct with_state {};
+
+namespace detail {
+
+/// Of the states of `Total` one-direction layers, each `Kinds` times `Hidden` wide, those of layer `Index`.
+template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t Total>
+struct state_part {
+  static constexpr bool on_tiles = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    return in == shape{Total * Kinds * Hidden} ? mistake::none : mistake::rejects_input;
+  }
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.y(b)[i] = tile.x(b)[place_of(i)];
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
+      for (std::size_t i = 0; i < tile.in.size(); ++i) tile.dx(b)[i] = 0;
+      for (std::size_t i = 0; i < Kinds * Hidden; ++i) tile.dx(b)[place_of(i)] = tile.dy(b)[i];
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::size_t place_of(std::size_t i) noexcept {
+    return (i / Hidden * Total + Index) * Hidden + i % Hidden;
+  }
+};
+
+/// Appends the layers from `Index` on to a list whose last node but for those is layer Index - 1, or the branches.
+/// `Sequence` and `State` are slots: 0 is the outside input, n + 1 the output of node n.
+template <class Recurrent, class List, std::size_t Index, std::size_t Sequence, std::size_t State>
+struct append_layers {
+  static constexpr std::size_t next = List::size;
+  static constexpr std::size_t count = Recurrent::layer_count;
+  static constexpr std::size_t total = count * Recurrent::directions;
+  template <std::size_t Which>
+  using part = state_part<Recurrent::hidden, Recurrent::states, Which, total>;
+  template <bool Reversed>
+  using core = typename Recurrent::template core<Index, Reversed, true>;
+
+  static constexpr auto nodes() {
+    if constexpr (total == 1) {
+      return node_list<node<core<false>, next + 1 - Sequence, next + 1 - State>>{};
+    } else if constexpr (Recurrent::directions == 1) {
+      return node_list<node<part<Index>, next + 1 - State>, node<core<false>, next + 2 - Sequence, 1>>{};
+    } else {
+      return node_list<node<part<2 * Index>, next + 1 - State>, node<core<false>, next + 2 - Sequence, 1>,
+                       node<part<2 * Index + 1>, next + 3 - State>, node<core<true>, next + 4 - Sequence, 1>,
+                       node<concatenate, 3, 1>>{};
+    }
+  }
+  using here = typename join<List, decltype(nodes())>::type;
+  static constexpr auto whole() {
+    if constexpr (Index + 1 < count) {
+      return typename append_layers<Recurrent, here, Index + 1, here::size, State>::type{};
+    } else if constexpr (Recurrent::options.mean) {
+      return typename join<here, node_list<node<mean_over_positions>>>::type{};
+    } else {
+      return here{};
+    }
+  }
+  using type = decltype(whole());
+};
+
+template <class Recurrent, class... First, class... Second>
+struct unfold<with_state<Recurrent, sequence<First...>, state<Second...>>> {
+  using sequence_list = typename unfold<sequential<First...>>::type;
+  using state_list = typename unfold<sequential<Second...>>::type;
+  using branches = typename join<sequence_list, typename shift<state_list, sequence_list::size>::type>::type;
+  using type = typename append_layers<Recurrent, branches, 0, sequence_list::size,
+                                      (state_list::size == 0 ? 0 : branches::size)>::type;
+};
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1
 // pergrad/losses/binary_cross_entropy.hpp - L = (1/n) sum_i [ max(y_i, 0) - y_i t_i + log(1 + e^{-|y_i|}) ];
 // dL/dy_i = (sigmoid(y_i) - t_i) / n
@@ -8510,12 +14613,28 @@ struct mean_squared_error {
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
     const auto count = static_cast<double>(y.size());
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
-      sum += difference * difference;
-      dy[i] = static_cast<Scalar>(2 * difference / count);
+    const double slope = 2 / count;
+    constexpr std::size_t together = 16;  // sums that do not wait for each other; of fixed length, so they are vectors
+    double sums[together]{};
+    const std::size_t rest = y.size() % together;
+    const std::size_t whole = y.size() - rest;
+    for (std::size_t i = 0; i < whole; i += together) {
+      double differences[together];
+      Scalar slopes[together];
+      for (std::size_t k = 0; k < together; ++k) {
+        differences[k] = static_cast<double>(y[i + k]) - static_cast<double>(targets[i + k]);
+      }
+      for (std::size_t k = 0; k < together; ++k) sums[k] += differences[k] * differences[k];
+      for (std::size_t k = 0; k < together; ++k) slopes[k] = static_cast<Scalar>(differences[k] * slope);
+      for (std::size_t k = 0; k < together; ++k) dy[i + k] = slopes[k];
     }
+    for (std::size_t k = 0; k < rest; ++k) {
+      const double difference = static_cast<double>(y[whole + k]) - static_cast<double>(targets[whole + k]);
+      sums[k] += difference * difference;
+      dy[whole + k] = static_cast<Scalar>(difference * slope);
+    }
+    double sum = 0;
+    for (const double part : sums) sum += part;
     return sum / count;
   }
 };
@@ -8566,14 +14685,20 @@ class optimizer_steps {
  protected:
   optimizer_steps() = default;
 
-  /// Calls f(index) for every parameter, in chunks on all threads.
+  /// Calls f(first, count) for stretches of all parameters, on all threads.
   template <class Function>
-  static void for_each_parameter(const host& executor, Function&& f) {
+  static void for_each_stretch(const host& executor, Function&& f) {
     constexpr std::size_t chunk = std::size_t{1} << 14U;
     constexpr std::size_t count = Network::parameter_count;
     executor.parallel((count + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-      const std::size_t last = std::min(count, (task + 1) * chunk);
-      for (std::size_t i = task * chunk; i < last; ++i) f(i);
+      f(task * chunk, std::min(count - task * chunk, chunk));
+    });
+  }
+  /// Calls f(index) for every parameter, in stretches on all threads.
+  template <class Function>
+  static void for_each_parameter(const host& executor, Function&& f) {
+    for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
+      for (std::size_t i = first; i < first + count; ++i) f(i);
     });
   }
 };
@@ -8674,7 +14799,9 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     const scalar* values = gradient.data();
     if (velocity_.size() == 0) {
       const auto step = static_cast<scalar>(rate_ * scale);
-      this->for_each_parameter(executor, [&](std::size_t i) { parameters[i] -= step * values[i]; });
+      this->for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
+        on_host::add_scaled_to(parameters + first, -step, values + first, static_cast<on_host::index>(count));
+      });
       return;
     }
     scalar* velocity = velocity_.data();
@@ -9386,8 +15513,6 @@ namespace detail {
 // `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
 // never written: who has them can subtract the noise.
 
-#include <fstream>
-
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -9408,16 +15533,16 @@ template <class Scalar>
 
 }  // namespace detail
 
-/// Writes all parameters. The file appears whole or not at all. Throws std::runtime_error naming the file.
+/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the file.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   const std::string unfinished = path + ".unfinished";
   {
     std::ofstream file{unfinished, std::ios::binary};
-    const std::string header = detail::npy_header<scalar>(Network::parameter_count);
+    const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
     file.write(header.data(), static_cast<std::streamsize>(header.size()));
-    const std::span<const scalar> values = network.parameters();
+    const std::span<const scalar> values = network.all_parameters();
     std::vector<char> bytes(values.size_bytes());
     std::memcpy(bytes.data(), values.data(), bytes.size());
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -9440,7 +15565,7 @@ void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   std::ifstream file{path, std::ios::binary};
   if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
-  const std::span<scalar> values = network.parameters();
+  const std::span<scalar> values = network.all_parameters();
   constexpr std::size_t longest_header = 10 + 0xFFFF;
   std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -9453,7 +15578,7 @@ void load_parameters(Network& network, const std::string& path) {
   const std::size_t start = 10 + byte(8) + 256 * byte(9);
   const std::string dictionary{bytes.data() + 10, std::min(bytes.size(), start) - 10};
   const std::string type = sizeof(scalar) == 4 ? "'<f4'" : "'<f8'";
-  const std::string extent = "(" + std::to_string(Network::parameter_count) + ",)";
+  const std::string extent = "(" + std::to_string(values.size()) + ",)";
   if (dictionary.find("'descr': " + type) == std::string::npos || dictionary.find(extent) == std::string::npos ||
       dictionary.find("'fortran_order': False") == std::string::npos) {
     throw std::runtime_error("pergrad: " + path + ": expected an array of type " + type + " and shape " + extent +
@@ -9482,8 +15607,9 @@ struct classifier_result {
 /// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
 /// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
 template <class Network>
-[[nodiscard]] classifier_result evaluate_classifier(const host& executor, const Network& network,
-                                                    const dataset<typename Network::scalar, std::int32_t>& records) {
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const host& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
   constexpr std::size_t classes = Network::output_shape.size();
   constexpr std::size_t chunk = 1024;
@@ -9511,6 +15637,12 @@ template <class Network>
   }
   const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
   return {static_cast<double>(right) / total, loss / total};
+}
+/// Of a network that is explained to be wrong.
+template <class Network, class Records>
+requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const host& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -9568,6 +15700,7 @@ template <class Network, class Loss, random_generator Generator = os_keyed_gener
 class dp_sgd {
  public:
   using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
@@ -9605,18 +15738,20 @@ class dp_sgd {
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss (all are looked at, drawn or not: which
   /// ones are drawn is private); nothing is changed then.
-  void step(const dataset<scalar, target>& records) {
+  void step(const dataset<input_value, target>& records) {
     require_fit(records);
     accountant_.spend(event_);
     metrics_ = {};
-    total_.clear(sensitivity());
+    total_is_empty_ = true;
     records_.clear();
     const std::uint64_t sampling_step = generator_.next_step();
+    randomness_ = {&generator_.key(), sampling_step};
     options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
       records_.push_back(static_cast<std::uint32_t>(record));
       if (records_.size() == options_.max_batch.count) add_chunk(records);
     });
     add_chunk(records);
+    if (total_is_empty_) total_.clear(sensitivity());
     if (options_.private_metrics) {
       metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                     : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
@@ -9649,15 +15784,11 @@ class dp_sgd {
     if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
     return options;
   }
-  static void require_fit(const dataset<scalar, target>& records) {
-    constexpr std::size_t width = Network::input_shape.size();
+  static void require_fit(const dataset<input_value, target>& records) {
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
     if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
-    if (records.input_shape().size() != width) {
-      refuse("records have " + std::to_string(records.input_shape().size()) + " input values, the network takes " +
-             std::to_string(width));
-    }
+    detail::require_fit<Network>(records, "dp_sgd");
     if (records.targets().size() != records.size() * target_count) {
       refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
              " records, the loss takes " + std::to_string(target_count) + " a record");
@@ -9687,27 +15818,30 @@ class dp_sgd {
   }
   [[nodiscard]] double sensitivity() {
     const std::vector<std::uint32_t> nobody;
-    const dataset<scalar, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const dataset<input_value, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
                         [](const auto& sum) { return sum.sensitivity(); });
   }
 
-  void add_chunk(const dataset<scalar, target>& records) {
+  void add_chunk(const dataset<input_value, target>& records) {
     if (records_.empty()) return;
     const batch<Network, Loss> chunk{records, records_};
-    with_clipped(per_sample_gradients(*network_, loss_, chunk, tape_), [&](const auto& sum) {
+    const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
+    with_clipped(gradients_of_chunk, [&](const auto& sum) {
+      const auto grow = [&] { return total_is_empty_ ? assign(total_, sum) : accumulate(total_, sum); };
       if (!options_.private_metrics) {
-        evaluate_into(*executor_, accumulate(total_, sum));
+        evaluate_into(*executor_, grow());
         return;
       }
       const auto gradients = sum.leaf();
       const std::span<double> chunk_losses{losses_.data(), chunk.size()};
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, accumulate(total_, sum), assign(chunk_losses, losses(gradients)),
+      unprotected::evaluate_into(*executor_, grow(), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
       note(chunk_losses, chunk_norms);
     });
+    total_is_empty_ = false;
     records_.clear();
   }
   void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
@@ -9731,10 +15865,12 @@ class dp_sgd {
   Generator generator_;
   tape<Network> tape_;
   bounded_total<Network> total_;
+  bool total_is_empty_ = true;  ///< no chunk of this step is in it: its values are those of the step before
   private_gradient<Network> update_;
   any_optimizer optimizer_;
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
+  layer_randomness randomness_;
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
   std::vector<double> norms_;

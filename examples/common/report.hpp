@@ -34,11 +34,12 @@ struct epoch_record {
 struct run_report {
   program what;
   options chosen;
-  nlohmann::ordered_json own_options;       ///< those that only this program has
-  nlohmann::ordered_json public_constants;  ///< what is taken for public knowledge, for the record
-  std::string network;                      ///< in a few words
-  std::vector<std::string> labels;          ///< names of the classes
-  std::size_t dataset_size = 0;             ///< public: q is the batch divided by it
+  nlohmann::ordered_json own_options = nlohmann::ordered_json::object();  ///< those that only this program has
+  nlohmann::ordered_json public_constants =
+      nlohmann::ordered_json::object();  ///< what is taken for public knowledge, for the record
+  std::string network;                   ///< in a few words
+  std::vector<std::string> labels;       ///< names of the classes
+  std::size_t dataset_size = 0;          ///< public: q is the batch divided by it
   std::size_t parameters = 0, train_size = 0, test_size = 0;
   double sigma = 0.0, q = 0.0;
   std::size_t planned_steps = 0;
@@ -124,7 +125,7 @@ struct run_report {
                      {"train_" + report.what.record + "s", report.train_size},
                      {"test_" + report.what.record + "s", report.test_size}};
   json["network"] = {{"parameters", report.parameters},
-                     {"layers", report.network},
+                     {"description", report.network},
                      {"initial_weights_seed", report.initial_weights_seed}};
   json["public_constants"] = {{"dataset_size", report.dataset_size}, {"expected_batch_size", chosen.batch}};
   json["public_constants"].update(report.public_constants);

@@ -40,10 +40,10 @@ class dataset {
                                   std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
                                   " a record");
     }
-    if (lengths.size() != (input.varying_axis != 0 ? size() : 0)) {
+    if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
       throw std::invalid_argument("pergrad: dataset: " + std::to_string(lengths.size()) + " lengths for " +
                                   std::to_string(size()) + " records of " +
-                                  (input.varying_axis != 0 ? "varying length" : "fixed length"));
+                                  (input.varying_axis() != 0 ? "varying length" : "fixed length"));
     }
     for (std::size_t record = 0; record < size(); ++record) require_valid(record);
   }
@@ -109,10 +109,10 @@ void require_fit(const dataset<Value, Target>& records, const char* where) {
     throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have a vocabulary of " +
                                 std::to_string(given.ids) + " ids, the network one of " + std::to_string(wanted.ids));
   }
-  if (given.varying_axis != wanted.varying_axis || (wanted.varying_axis != 0 && given.e0 != wanted.e0)) {
+  if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
     throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
-                                (given.varying_axis != 0 ? "varying lengths" : "one length") + ", the network takes " +
-                                (wanted.varying_axis != 0 ? "varying lengths" : "one length"));
+                                (given.varying_axis() != 0 ? "varying lengths" : "one length") + ", the network takes " +
+                                (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
   }
 }
 

@@ -213,9 +213,9 @@ template <class Layer>
     out = Layer::output_shape(in);
   }
   if constexpr (has_output_length<Layer>) {
-    if (out.varying_axis == 0) out.varying_axis = in.varying_axis;
+    if (out.varying_axis() == 0) out.set_varying_axis(in.varying_axis());
   } else {
-    out.varying_axis = in.varying_axis == 1 && out.rank() == 2 && out.e0 == in.e0 ? 1 : 0;
+    out.set_varying_axis(in.varying_axis() == 1 && out.rank() == 2 && out.e0 == in.e0 ? 1 : 0);
   }
   return out;
 }

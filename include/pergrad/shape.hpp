@@ -15,13 +15,27 @@ namespace pergrad::inline v0_1 {
 /// A structural type, so it can be a template argument. Unused extents are 0; `shape{}` has rank 0 and means "no
 /// shape". `token_ids` and `variable` make the two special kinds of input.
 struct shape {
+  // Not first by chance. g++ 12 with AVX-512 passes a constant structure of 32 bytes by value as the broadcast of its
+  // first number if all numbers behind it are the same or trailing zeros: {28, 28, 0, 0} arrives as {28, 28, 28, 28}.
+  // No 32 bytes of this one can look like that. tests/network/shape_by_value_test.cpp watches over it.
+  std::size_t lengths = 0;  ///< see `varying_axis`
   std::size_t e0 = 0;
   std::size_t e1 = 0;
   std::size_t e2 = 0;
   std::size_t e3 = 0;
-  std::size_t ids = 0;            ///< not 0: the values are integers 0 .. ids - 1, not numbers to compute with
-  std::size_t varying_axis = 0;   ///< 1 or 2: along this axis, samples have a length of their own; 0: none
+  std::size_t ids = 0;  ///< not 0: the values are integers 0 .. ids - 1, not numbers to compute with
 
+  constexpr shape() noexcept = default;
+  // Implicit, so that a layer can return {channels, height, width}.
+  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0,  // NOLINT(google-explicit-constructor)
+                  std::size_t fourth = 0) noexcept
+      : e0{first}, e1{second}, e2{third}, e3{fourth} {}
+
+  /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
+  [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
+  constexpr void set_varying_axis(std::size_t axis) noexcept {
+    lengths = axis == 0 ? 0 : std::size_t{1} << 31U | axis;  // a number that no extent has
+  }
   /// Number of extents, 0 to 4.
   [[nodiscard]] constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
@@ -40,12 +54,14 @@ struct shape {
 
 /// A sequence of integer ids, for a network that begins with an embedding: `{positions}` values in [0, vocabulary).
 [[nodiscard]] constexpr shape token_ids(std::size_t positions, std::size_t vocabulary) noexcept {
-  return {positions, 0, 0, 0, vocabulary, 0};
+  shape sequence{positions};
+  sequence.ids = vocabulary;
+  return sequence;
 }
 /// The same input with a length a sample: `{positions, features}` or ids of which the first `length` positions are
 /// there. What lies beyond contributes nothing to anything.
 [[nodiscard]] constexpr shape variable(shape sequence) noexcept {
-  sequence.varying_axis = 1;
+  sequence.set_varying_axis(1);
   return sequence;
 }
 

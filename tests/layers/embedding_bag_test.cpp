@@ -33,7 +33,7 @@ layer_tests::response respond(const std::vector<std::int32_t>& ids, std::uint32_
   for (std::size_t i = 0; i < network::parameter_count; ++i) net.parameters()[i] = static_cast<double>(i);
   typename network::tape tape{exec, pg::max_batch{1}};
   const std::vector<double> dy{12, 24};
-  const std::vector<std::uint32_t> lengths(Input.varying_axis != 0 ? 1 : 0, length);
+  const std::vector<std::uint32_t> lengths(Input.varying_axis() != 0 ? 1 : 0, length);
   const pg::batch<network, layer_tests::given_backprop> batch{ids, dy, lengths};
   const auto g = pg::per_sample_gradients(net, layer_tests::given_backprop{}, batch, tape);
   return {pg::unprotected::evaluate(exec, pg::outputs(g)), pg::unprotected::evaluate(exec, pg::materialise(g))};

@@ -29,9 +29,8 @@ BOOST_AUTO_TEST_CASE(keeps_laws_on_lengths) {
                       basic_network<double, variable(shape{5, 2}), linear<3>, pergrad::tanh, select_last>>());
 }
 template <class Last>
-using behind_a_convolution =
-    basic_network<double, variable(shape{6, 2}), pergrad::transpose, pergrad::conv1d<4, 3>, pergrad::transpose, Last,
-                  linear<3>>;
+using behind_a_convolution = basic_network<double, variable(shape{6, 2}), pergrad::transpose, pergrad::conv1d<4, 3>,
+                                           pergrad::transpose, Last, linear<3>>;
 BOOST_AUTO_TEST_CASE(keeps_laws_where_no_position_is_left) {
   expect_no_violation(pergrad::testing::check_network<behind_a_convolution<select_last>>());
   expect_no_violation(pergrad::testing::check_network<behind_a_convolution<pergrad::mean_over_positions>>());

@@ -97,10 +97,10 @@ template <class Layer>
   constexpr bool knows = requires { requires Layer::knows_lengths; };
   constexpr bool channels_first = requires { requires Layer::channels_first; };
   constexpr bool either = requires { requires Layer::is_transpose; };
-  if (in.varying_axis == 0) return true;
-  if (in.varying_axis == 2 && !channels_first && !either && (knows || out != in)) return false;
-  if (in.varying_axis == 1 && channels_first) return false;
-  return knows || out.varying_axis != 0;
+  if (in.varying_axis() == 0) return true;
+  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 1 && channels_first) return false;
+  return knows || out.varying_axis() != 0;
 }
 
 /// What is wrong with a layer on this input, before anything else of it is used.

@@ -43,7 +43,7 @@ struct grouped_norm {
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (options.unknown_given || options.axes_given || options.bias_given) return mistake::option_not_offered;
     if (in.e0 % group_count(in) != 0) return mistake::groups_do_not_divide;
-    return in.varying_axis != 0 ? mistake::lengths_are_lost : mistake::none;
+    return in.varying_axis() != 0 ? mistake::lengths_are_lost : mistake::none;
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {

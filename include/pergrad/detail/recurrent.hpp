@@ -77,7 +77,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
     if (Wrong != mistake::none) return Wrong;
     if (Hidden == 0) return mistake::zero_is_no_size;
-    if (in.rank() != 2 || in.varying_axis == 2) return mistake::needs_a_sequence;
+    if (in.rank() != 2 || in.varying_axis() == 2) return mistake::needs_a_sequence;
     return Given && second != shape{state} ? mistake::branches_do_not_fit : mistake::none;
   }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept {

@@ -40,7 +40,7 @@ struct row_norm {
       return mistake::option_not_offered;
     }
     // Rows that go along the axis of varying length would need the length.
-    if (in.varying_axis != 0 && options.axes + in.varying_axis > in.rank()) return mistake::lengths_are_lost;
+    if (in.varying_axis() != 0 && options.axes + in.varying_axis() > in.rank()) return mistake::lengths_are_lost;
     return mistake::none;
   }
   template <class Initialiser, class Scalar>

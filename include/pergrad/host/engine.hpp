@@ -8,8 +8,8 @@
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
 // so the bits of a sum do not depend on the number of threads.
 //
-// Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the tape;
-// after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
+// Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
+// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 #pragma once
 
 #include <array>
@@ -20,6 +20,7 @@
 
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/host/executor.hpp>
+#include <pergrad/host/gather.hpp>
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/passes.hpp>
@@ -89,8 +90,8 @@ class engine {
       const index first_tile = lane * tiles / lanes;
       const index last_tile = (lane + 1) * tiles / lanes;
       if (first_tile == last_tile) return;
-      worker<Network> state{network, tape, source, request, thread,
-                            static_cast<std::size_t>(chunk_first) + request.first};
+      worker<Network> state{network, tape,   source,
+                            request, thread, static_cast<std::size_t>(chunk_first) + request.first};
       scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
       if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
       for (index t = first_tile; t < last_tile; ++t) {
@@ -132,9 +133,8 @@ class engine {
         add_segments(leaf, here, here.first_of[bucket], here.first_of[bucket + 1], scale * weights[b], sum.squares, to);
       }
       if (is_last && sum.accumulate) {
-        for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
-          add_to(out + at, static_cast<const scalar*>(to + at), size);
-        });
+        for_each_stretch_of_bucket(
+            leaf, bucket, [&](index at, index size) { add_to(out + at, static_cast<const scalar*>(to + at), size); });
       }
     });
   }
@@ -166,13 +166,8 @@ class engine {
       used[used_count++] =
           tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
     }
-    const auto scale = static_cast<scalar>(sum.scale);
-    const auto finish = [&](index parameter, index native) {
-      scalar total = 0;
-      for (std::size_t lane = 0; lane < used_count; ++lane) total += used[lane][native];
-      total *= scale;
-      sum.out[parameter] = sum.accumulate ? sum.out[parameter] + total : total;
-    };
+    const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
+                                    sum.accumulate};
     index chunks = 0;
     for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
     executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
@@ -183,14 +178,15 @@ class engine {
                           if (chunk < chunks_of(leaf)) {
                             const index rows_count = leaf.groups * leaf.view_width();
                             const index first = chunk * rows_per_chunk(leaf);
-                            for_each_parameter(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), finish);
+                            gather_rows(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), lane_sum);
                             return;
                           }
                           chunk -= chunks_of(leaf);
                         }
                         for (std::size_t k = 0; k < table.elementwise_count; ++k) {
                           const elementwise_leaf& leaf = table.elementwise[k];
-                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) finish(leaf.parameters + i, leaf.native + i);
+                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i)
+                            lane_sum.finish(leaf.parameters + i, leaf.native + i);
                         }
                       });
   }

@@ -12,6 +12,7 @@
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/layout.hpp>
 #include <pergrad/host/tables.hpp>
+#include <pergrad/host/transpose.hpp>
 #include <pergrad/host/vector.hpp>
 #include <pergrad/host/windows.hpp>
 
@@ -95,10 +96,9 @@ inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index 
 }
 /// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
 /// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
-/// others, count).
+/// others, pixels).
 template <class Function>
 inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
-  const index pixels = image.values.pixels();
   const index line_pixels = image.line_pixels();
   for (index number = 0; number < image.lines(); ++number) {
     const index first = image.line_start(number);
@@ -106,24 +106,25 @@ inline void transpose_blocks(const layout& image, index plain_start, Function&& 
       const index together = std::min(line, line_pixels - pixel);
       const index here = first + pixel * image.column;
       const index there = plain_start + number * line_pixels + pixel;
-      for (index c = 0; c < image.values.channels; ++c) copy(here + c, there + c * pixels, together);
+      copy(here, there, together);
     }
   }
 }
 /// Copies or adds the values of one layout into another, whatever their halos and orders.
 template <class Scalar>
 inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
+  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
   if (from.values.agrees_with(to.values)) {
     for_each_stretch(from, to, [&](index source, index target, index count) {
       copy_strided(values + source, 1, out + target, 1, count, accumulate);
     });
   } else if (from.values.plain() && from.dense() && !to.values.plain()) {
     transpose_blocks(to, from.start, [&](index target, index source, index count) {
-      copy_strided(values + source, 1, out + target, to.column, count, accumulate);
+      turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
     });
   } else if (to.values.plain() && to.dense() && !from.values.plain()) {
     transpose_blocks(from, to.start, [&](index source, index target, index count) {
-      copy_strided(values + source, from.column, out + target, 1, count, accumulate);
+      turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
     });
   } else {
     run_cursor source{from};
@@ -288,6 +289,11 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
     const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
     const Scalar* from = weights + n * width;
     Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    if (taps == 1) {
+      transpose(from, width, together, width, to, outputs);
+      n += together;
+      continue;
+    }
     for (index c = 0; c < channels; ++c) {
       for (index tap = 0; tap < taps; ++tap) {
         Scalar* out = to + (tap * channels + c) * outputs;

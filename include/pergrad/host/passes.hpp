@@ -101,7 +101,7 @@ class passes {
   /// The same where samples may all have all positions.
   [[nodiscard]] index positions_there(std::size_t which, index b) const noexcept {
     const shape of = structure::shapes[which];
-    return of.varying_axis == 0 ? static_cast<index>(of.e0) : length_of(which, b);
+    return of.varying_axis() == 0 ? static_cast<index>(of.e0) : length_of(which, b);
   }
   /// A sample's ids.
   [[nodiscard]] const std::int32_t* ids(place where, index b) const noexcept {
@@ -190,7 +190,7 @@ class passes {
   static constexpr index output_size = static_cast<index>(Network::output_shape.size());
   using structure = typename program::structure;
   /// Do samples have lengths of their own?
-  static constexpr bool varies = Network::input_shape.varying_axis != 0;
+  static constexpr bool varies = Network::input_shape.varying_axis() != 0;
   using length_function = std::uint32_t (*)(shape, std::uint32_t);
   template <class Layer>
   static std::uint32_t length_after(shape in, std::uint32_t length) {
@@ -210,10 +210,10 @@ class passes {
             [[maybe_unused]] bool gradient) const {
     if constexpr (varies) {
       const shape of = structure::shapes[which];
-      if (of.varying_axis == 0 || of.ids != 0) return;
+      if (of.varying_axis() == 0 || of.ids != 0) return;
       const slot& here = slot_of(which);
       const layout& values = gradient ? here.gradient_layout : here.value_layout;
-      const bool by_pixel = values.values.channels_first == (of.varying_axis == 2);
+      const bool by_pixel = values.values.channels_first == (of.varying_axis() == 2);
       for (index b = begin; b < end; ++b) {
         const index length = length_of(which, b);
         scalar* first = at(gradient ? here.gradient : here.value, b) + values.start;
@@ -268,8 +268,8 @@ class passes {
     tile.parameters = parameters_ + row.parameters;
     tile.panels = panels_;
     tile.panel_offsets = row.panel_offsets.data();
-    if (varies && row.in_shape.varying_axis != 0) tile.lengths = lengths_[row.staged ? row.staged_from : row.in].data() + begin;
-    if (varies && second && row.in2_shape.varying_axis != 0) tile.lengths2 = lengths_[row.in2].data() + begin;
+    if (varies && row.in_shape.varying_axis() != 0) tile.lengths = lengths_[row.staged ? row.staged_from : row.in].data() + begin;
+    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths_[row.in2].data() + begin;
     tile.randomness = randomness_;
     tile.records = records_.data() + begin;
     tile.layer_number = number;

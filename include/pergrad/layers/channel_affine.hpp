@@ -33,7 +33,7 @@ struct channel_affine {
                         elementwise_sum(1, in.e0, {.from = source::saved, .offset = in.e0}));
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.varying_axis != 0 ? detail::mistake::lengths_are_lost : detail::mistake::none;
+    return in.varying_axis() != 0 ? detail::mistake::lengths_are_lost : detail::mistake::none;
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {

@@ -25,8 +25,8 @@ struct concatenate {
     return out;
   }
   [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
-    const bool fits = first.rank() == second.rank() && first.varying_axis == second.varying_axis &&
-                      first.varying_axis != 2 &&
+    const bool fits = first.rank() == second.rank() && first.varying_axis() == second.varying_axis() &&
+                      first.varying_axis() != 2 &&
                       (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
                        (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
     return fits ? mistake::none : mistake::branches_do_not_fit;

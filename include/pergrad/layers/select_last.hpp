@@ -17,7 +17,7 @@ struct select_last {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e1}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.rank() == 2 && in.varying_axis != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
+    return in.rank() == 2 && in.varying_axis() != 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
 
   template <class Tile>

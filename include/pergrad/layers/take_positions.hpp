@@ -18,7 +18,7 @@ struct take_positions {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     shape out{Count, in.e1};
-    if (First == 0) out.varying_axis = in.varying_axis;
+    if (First == 0) out.set_varying_axis(in.varying_axis());
     return out;
   }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept
@@ -27,7 +27,7 @@ struct take_positions {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
-    if (in.rank() != 2 || in.varying_axis == 2) return detail::mistake::needs_a_sequence;
+    if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
     return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
   }
 

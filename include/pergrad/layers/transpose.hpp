@@ -14,7 +14,7 @@ struct transpose {
   static constexpr bool is_transpose = true;
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
     shape out{in.e1, in.e0};
-    out.varying_axis = in.varying_axis == 0 ? 0 : 3 - in.varying_axis;
+    out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
     return out;
   }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }

@@ -26,12 +26,28 @@ struct mean_squared_error {
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
     const auto count = static_cast<double>(y.size());
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
-      sum += difference * difference;
-      dy[i] = static_cast<Scalar>(2 * difference / count);
+    const double slope = 2 / count;
+    constexpr std::size_t together = 16;  // sums that do not wait for each other; of fixed length, so they are vectors
+    double sums[together]{};
+    const std::size_t rest = y.size() % together;
+    const std::size_t whole = y.size() - rest;
+    for (std::size_t i = 0; i < whole; i += together) {
+      double differences[together];
+      Scalar slopes[together];
+      for (std::size_t k = 0; k < together; ++k) {
+        differences[k] = static_cast<double>(y[i + k]) - static_cast<double>(targets[i + k]);
+      }
+      for (std::size_t k = 0; k < together; ++k) sums[k] += differences[k] * differences[k];
+      for (std::size_t k = 0; k < together; ++k) slopes[k] = static_cast<Scalar>(differences[k] * slope);
+      for (std::size_t k = 0; k < together; ++k) dy[i + k] = slopes[k];
     }
+    for (std::size_t k = 0; k < rest; ++k) {
+      const double difference = static_cast<double>(y[whole + k]) - static_cast<double>(targets[whole + k]);
+      sums[k] += difference * difference;
+      dy[whole + k] = static_cast<Scalar>(difference * slope);
+    }
+    double sum = 0;
+    for (const double part : sums) sum += part;
     return sum / count;
   }
 };

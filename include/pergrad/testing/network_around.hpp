@@ -34,7 +34,7 @@ template <class Scalar, class Layer, shape Input>
 [[nodiscard]] constexpr auto surround() {
   if constexpr (Input.ids != 0) {
     using alone = pergrad::detail::structure<Input, Layer>;
-    constexpr bool keeps_length = alone::shapes[alone::size].varying_axis != 0;
+    constexpr bool keeps_length = alone::shapes[alone::size].varying_axis() != 0;
     using behind = std::conditional_t<keeps_length, mean_over_positions, flatten>;
     return std::type_identity<basic_network<Scalar, Input, Layer, behind, linear<3>>>{};
   } else if constexpr (Input.rank() == 3) {

@@ -72,7 +72,7 @@ template <class Network, class Loss>
       result.inputs[i] = static_cast<typename set::scalar>(2 * uniform - 1);
     }
   }
-  for (std::size_t sample = 0; Network::input_shape.varying_axis != 0 && sample < count; ++sample) {
+  for (std::size_t sample = 0; Network::input_shape.varying_axis() != 0 && sample < count; ++sample) {
     const double uniform = pergrad::detail::public_uniform(seed + 101, sample);
     result.lengths.push_back(
         static_cast<std::uint32_t>(uniform * static_cast<double>(Network::input_shape.e0)) + 1);

@@ -21,9 +21,10 @@ struct classifier_result {
 
 /// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
 /// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
-template <class Network, class Value>
-[[nodiscard]] classifier_result evaluate_classifier(const host& executor, const Network& network,
-                                                    const dataset<Value, std::int32_t>& records) {
+template <class Network>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const host& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
   constexpr std::size_t classes = Network::output_shape.size();
   constexpr std::size_t chunk = 1024;
@@ -51,6 +52,12 @@ template <class Network, class Value>
   }
   const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
   return {static_cast<double>(right) / total, loss / total};
+}
+/// Of a network that is explained to be wrong.
+template <class Network, class Records>
+requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const host& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1

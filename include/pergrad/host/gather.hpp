@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/gather.hpp - sums of outer products from where they were formed to where the caller wants them
+//
+// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
+// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
+// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <pergrad/host/kernels.hpp>
+#include <pergrad/host/layout.hpp>
+#include <pergrad/host/leaves.hpp>
+#include <pergrad/host/tables.hpp>
+#include <pergrad/host/transpose.hpp>
+#include <pergrad/host/vector.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
+template <class Scalar>
+struct lane_sum {
+  std::span<const Scalar* const> lanes;
+  Scalar scale = 1;
+  Scalar* out = nullptr;
+  bool accumulate = false;
+
+  /// The sum of one element.
+  void finish(index parameter, index native) const noexcept {
+    Scalar total = 0;
+    for (const Scalar* lane : lanes) total += lane[native];
+    total *= scale;
+    out[parameter] = accumulate ? out[parameter] + total : total;
+  }
+  /// The sums of `count` elements from `native` on into `totals`.
+  void add_lanes(index native, index count, Scalar* totals) const noexcept {
+    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+      vector<Scalar> total{};
+      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      part.store(totals + i, total * splat(scale));
+    });
+  }
+};
+
+/// Rows [first_row, last_row) of a leaf.
+template <class Scalar>
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  constexpr index most_rows = 32;
+  constexpr index most_outputs = 64;
+  Scalar totals[most_rows * most_outputs];
+  for (index row = first_row; row < last_row;) {
+    // Rows whose parameters lie equally far apart.
+    const index parameter = parameter_of_row(leaf, row);
+    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
+    index rows = 1;
+    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
+      ++rows;
+    }
+    for (index n = 0; n < leaf.outputs; n += most_outputs) {
+      const index outputs = std::min(most_outputs, leaf.outputs - n);
+      for (index r = 0; r < rows; ++r) {
+        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+      }
+      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
+      if (step == 1 && sum.accumulate) {
+        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else if (step == 1) {
+        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else {
+        for (index k = 0; k < outputs; ++k) {
+          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
+                       rows, sum.accumulate);
+        }
+      }
+    }
+    row += rows;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host

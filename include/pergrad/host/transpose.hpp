@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include <pergrad/host/layout.hpp>
+#include <pergrad/host/vector.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+template <class Scalar, std::size_t Step = 1>
+inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  for (std::size_t i = 0; i < side<Scalar>; ++i) {
+    if ((i & Step) != 0) continue;
+    const vector<Scalar> a = rows[i];
+    const vector<Scalar> b = rows[i + Step];
+    rows[i] = lower<Step>(a, b, lanes);
+    rows[i + Step] = upper<Step>(a, b, lanes);
+  }
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
+}
+
+/// Calls put(to, row) for the rows of the transpose of a square.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+  std::array<vector<Scalar>, side<Scalar>> rows;
+  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
+  exchange<Scalar>(rows);
+  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i]);
+}
+
+template <class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const index whole_rows = rows / together * together;
+  const index whole_columns = columns / together * together;
+  for (index r = 0; r < whole_rows; r += together) {
+    for (index c = 0; c < whole_columns; c += together) {
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, put);
+    }
+    for (index c = whole_columns; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                      index to_step) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, row); },
+      [](Scalar* out, Scalar value) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                          index to_step) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value) { *out += value; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
