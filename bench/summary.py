@@ -11,6 +11,7 @@ BATCHES = (16, 256, 2048)
 THREADS = (1, 2)
 MOST_DP_RATIO = 1.3  # DP step / non-private step
 LEAST_GEMM_RATIO = 0.3  # DP gflops / gemm/1024 gflops at the same threads
+HARDLY_ANY_PRODUCTS = 0.02  # of gemm/1024: below, the step consists of other things, and its rate says nothing
 MOST_MEMORY_CHANGE = 0.05  # of a step's peak from the smallest to the largest batch
 
 
@@ -67,7 +68,10 @@ def steps(results):
         row.append(f"{dp['gflops']:.1f}")
         gemm = results.get(on_threads("gemm/1024", int(threads)))
         share = dp["gflops"] / gemm["gflops"] if gemm else None
-        row += [f"{share:.2f}", verdict(share >= LEAST_GEMM_RATIO)] if gemm else ["-", "-"]
+        if share is None or share < HARDLY_ANY_PRODUCTS:
+            row += ["-", "-"]
+        else:
+            row += [f"{share:.2f}", verdict(share >= LEAST_GEMM_RATIO)]
         peak = results.get(on_threads("fma_peak", int(threads)))
         row.append(f"{dp['gflops'] / peak['gflops']:.2f}" if peak else "-")
         rows.append(row)

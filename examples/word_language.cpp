@@ -26,9 +26,9 @@ using reader = pg::network<pg::variable(pg::token_ids(16, letter_ids::count)),  
                            pg::embedding<32>, pg::lstm<64, pg::last_output>, pg::linear<languages>>;
 static_assert(reader::parameter_count == letter_ids::count * 32 + 4 * 64 * (32 + 64 + 2) + (64 + 1) * languages);
 
-// The lists are cut to the same number of words of every language, of which one in five is for testing. The size of the
-// training set is thereby public up to the hash of the words that decides which ones are for testing; q uses its
-// expected size.
+// One record is one training word. The lists are cut to the same number of words of every language, of which one in
+// five, by a hash of the word, is for testing: q uses the expected size of the rest, which is public. The lists are
+// prepared before the guarantee begins; a word that stands in two of them is in neither half.
 constexpr std::size_t training_words(std::size_t per_language, std::size_t test_percent) {
   return per_language * languages * (100 - test_percent) / 100;
 }

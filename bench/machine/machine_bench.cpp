@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/detail/vector.hpp>
 #include <pergrad/host/executor.hpp>
-#include <pergrad/host/vector.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 

@@ -134,14 +134,14 @@ class binder {
   void number(const std::string& names, Member& member, range<Number> allowed, const std::string& fallback,
               const std::string& help) {
     add(names, fallback, help)->type_name("NUMBER");
-    readers_.push_back([name = first(names), &member, allowed](const std::string& text) {
+    readers_.emplace_back([name = first(names), &member, allowed](const std::string& text) {
       member = static_cast<typename value_of<Member>::type>(parse(name, text, allowed));
     });
   }
 
   void text(const std::string& name, std::string& member, const std::string& kind, const std::string& help) {
     add(name, member, help)->type_name(kind);
-    readers_.push_back([name, &member](const std::string& text) {
+    readers_.emplace_back([name, &member](const std::string& text) {
       if (text.empty()) {
         throw CLI::ValidationError("--" + name, "must not be empty");
       }
@@ -156,7 +156,7 @@ class binder {
       list += (list.empty() ? "" : "|") + word;
     }
     add(name, member, help)->type_name(list);
-    readers_.push_back([name, &member, allowed, list](const std::string& text) {
+    readers_.emplace_back([name, &member, allowed, list](const std::string& text) {
       if (!allowed.contains(text)) {
         throw CLI::ValidationError("--" + name, "needs one of " + list + ", got '" + text + "'");
       }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +43,7 @@ class progress_bar {
     if (total_done > 0) {
       const double left =
           seconds / static_cast<double>(total_done) * static_cast<double>(total_ - std::min(total_, total_done));
-      tail += ", " + std::to_string(static_cast<long>(left + 0.5)) + " s left";
+      tail += ", " + std::to_string(std::lround(left)) + " s left";
     }
     const std::size_t columns = width();
     const std::size_t taken = label.size() + tail.size() + 4;

@@ -67,8 +67,7 @@ class dataset {
   void require_valid(std::size_t record) const {
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
       throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
-                                  std::to_string(lengths_[record]) + ", allowed are 1 to " +
-                                  std::to_string(input_.e0));
+                                  std::to_string(lengths_[record]) + ", allowed are 1 to " + std::to_string(input_.e0));
     }
     if constexpr (std::is_integral_v<Value>) {
       const Value* ids = input(record);
@@ -111,7 +110,8 @@ void require_fit(const dataset<Value, Target>& records, const char* where) {
   }
   if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
     throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
-                                (given.varying_axis() != 0 ? "varying lengths" : "one length") + ", the network takes " +
+                                (given.varying_axis() != 0 ? "varying lengths" : "one length") +
+                                ", the network takes " +
                                 (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
   }
 }

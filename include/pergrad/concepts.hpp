@@ -74,9 +74,8 @@ concept has_accepts = requires(shape in) {
 template <class Layer>
 concept has_factors = requires(shape in) {
   Layer::factors(in).size();
-} || requires(shape in) {
-  Layer::factors(in, in).size();
-};
+}
+|| requires(shape in) { Layer::factors(in, in).size(); };
 template <class Layer>
 concept has_saved_count = requires(shape in) {
   { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
@@ -107,9 +106,8 @@ concept has_scratch_count = requires(shape in) {
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
-} || requires(shape in) {
-  Layer::matrices(in, in).size();
-};
+}
+|| requires(shape in) { Layer::matrices(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/program.hpp>
@@ -20,14 +21,17 @@ namespace pergrad::inline v0_1 {
 
 /// One entry of a network's unfolded list.
 struct description {
-  std::string layer;
+  std::string layer;  ///< its name, as it would be written in a network where that is possible
   shape in;
   shape out;
-  std::size_t parameters = 0;
-  std::size_t tape_bytes = 0;                     ///< a sample's values and gradients that this entry adds to the tape
+  std::size_t parameters = 0;  ///< trained or frozen; 0 for another use of a tied block, which is counted once
+  std::size_t tape_bytes = 0;  ///< a sample's values and gradients that this entry adds to the tape
   norm_method method = norm_method::elementwise;  ///< of its outer-product block; `elementwise` if it has none
   std::size_t positions = 0;                      ///< T of that block, 0 without one
   double modelled_cost = 0;  ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
+  /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
+  /// where they are first used; `-` without parameters.
+  std::string_view norm = "-";
 };
 
 namespace detail {
@@ -51,6 +55,76 @@ template <class Type>
   return result;
 }
 
+/// The parts between commas, of "a, b<c, d>" two.
+[[nodiscard]] inline std::vector<std::string> split_list(std::string_view list) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char each : list) {
+    depth += each == '<' || each == '{' ? 1 : each == '>' || each == '}' ? -1 : 0;
+    if (each == ',' && depth == 0) {
+      parts.emplace_back();
+    } else if (each != ' ' || !parts.back().empty()) {
+      parts.back() += each;
+    }
+  }
+  return parts;
+}
+
+/// "{1, 8, 8}" is a window's depth, height and width; of {lengths, extents, ids} a shape. What says nothing is left
+/// out.
+[[nodiscard]] inline std::string readable_numbers(std::string_view list, bool two_axes) {
+  std::vector<std::string> numbers = split_list(list);
+  std::string kind;
+  if (numbers.size() == 6) {
+    kind = "shape";
+    numbers.pop_back();
+    numbers.erase(numbers.begin());
+    while (numbers.size() > 1 && numbers.back() == "0") numbers.pop_back();
+  } else if (numbers.size() == 3) {
+    kind = "extent";
+    if (two_axes) numbers.erase(numbers.begin());
+  }
+  std::string text = kind + "{";
+  for (std::size_t i = 0; i < numbers.size(); ++i) text += (i > 0 ? ", " : "") + numbers[i];
+  return text + "}";
+}
+
+/// A recurrent layer of one direction, by the name and options that it was written with.
+[[nodiscard]] inline std::string readable_recurrent(const std::string& name) {
+  const std::size_t begin = name.find('<') + 1;
+  const std::vector<std::string> part = split_list(std::string_view{name}.substr(begin, name.size() - begin - 1));
+  const std::size_t cell = part[0].find("_cell");
+  if (part.size() < 6 || cell == std::string::npos) return name;
+  std::string text = part[0].substr(0, cell) + "<" + part[1];
+  if (part[0].find("true") != std::string::npos) text += ", relu_cell";
+  if (part[2] != "2") text += part[2] == "1" ? ", one_bias" : ", no_bias";
+  if (part[4] == "true") text += ", last_output";
+  text += ">";
+  if (part[3] == "true") text += " backwards";
+  if (part[5] == "true") text += " with state";
+  return text;
+}
+
+/// A layer's name as users know it.
+[[nodiscard]] inline std::string readable_name(const std::string& name) {
+  if (name.starts_with("recurrent_core<")) return readable_recurrent(name);
+  const bool two_axes = name.substr(0, name.find('<')).ends_with("2d");
+  std::string text;
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    const std::size_t end = name[at] == '{' ? name.find('}', at) : std::string::npos;
+    if (end == std::string::npos) {
+      text += name[at];
+      continue;
+    }
+    for (const std::string_view kind : {"extent", "shape"}) {
+      if (text.ends_with(kind)) text.resize(text.size() - kind.size());  // some compilers write it, some do not
+    }
+    text += readable_numbers(std::string_view{name}.substr(at + 1, end - at - 1), two_axes);
+    at = end;
+  }
+  return text;
+}
+
 [[nodiscard]] inline std::string to_text(shape of) {
   std::string text = "{";
   for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
@@ -71,10 +145,12 @@ template <class Network>
   detail::for_each_index<structure::size>([&](auto index) {
     constexpr std::size_t i = index;
     description& row = rows[i];
-    row.layer = detail::type_name<typename structure::template layer_at<i>>();
+    row.layer = detail::readable_name(detail::type_name<typename structure::template layer_at<i>>());
     row.in = structure::shapes[structure::inputs[i]];
     row.out = structure::shapes[i + 1];
-    row.parameters = structure::parameter_counts[i];
+    const bool has_parameters = structure::parameter_counts[i] > 0;
+    const bool used_before = structure::owners[i] != i;
+    row.parameters = used_before ? 0 : structure::parameter_counts[i];
     const auto slot_bytes = [&](std::size_t which) {
       const on_host::slot& slot = table.slots[which];
       return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
@@ -96,16 +172,24 @@ template <class Network>
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
       row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
     }
+    bool is_table = false;
     // A table's rows are instantiated: those that a sample uses, at most one a position.
     for (std::size_t k = 0; k < table.sparse_count; ++k) {
       const on_host::sparse_leaf& leaf = table.sparse[k];
       if (leaf.node != i) continue;
+      is_table = true;
       row.method = norm_method::instantiate;
       row.positions = static_cast<std::size_t>(leaf.positions);
       row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
       if (!leaf.use.first) continue;
       row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+    }
+    if (has_parameters) {
+      row.norm = used_before                         ? "tied"
+                 : structure::trained_counts[i] == 0 ? "frozen"
+                 : is_table                          ? "row sum"
+                                                     : name_of(row.method);
     }
   });
   return rows;
@@ -118,6 +202,7 @@ template <class Network>
   if constexpr (std::is_base_of_v<error::explained, Network>) {
     return {};
   } else {
+    constexpr std::size_t name_width = 56;
     char line[512];
     std::string text;
     const auto print = [&](const auto&... values) {
@@ -130,18 +215,20 @@ template <class Network>
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      const std::string method{row.parameters == 0 ? std::string_view{"-"} : name_of(row.method)};
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(),
-            detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes,
-            method.c_str(), row.positions, row.modelled_cost);
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++,
+            row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
+            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), row.positions, row.modelled_cost);
+      for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
+        print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
+      }
       bytes += row.tape_bytes;
       cost += row.modelled_cost;
     }
-    print(
-        "total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f "
-        "multiply-adds a sample\n",
-        Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
-        static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    print("total  %zu parameters", Network::parameter_count);
+    if (Network::frozen_parameter_count > 0) print(" and %zu frozen", Network::frozen_parameter_count);
+    print(", %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
+          bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
     return text;
   }
 }

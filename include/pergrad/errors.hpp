@@ -34,7 +34,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
 struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
-struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct with_method; struct with_strategy; struct with_randomness; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
 struct gaussian_noise; struct step;
 // clang-format on
 }  // namespace function
@@ -68,43 +68,43 @@ template <class Where, class Layer, class Given> struct mixes_samples {
   static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
 };
 template <class Where, class Layer, class Given> struct needs_an_image {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
+  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_channels_and_positions {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/networks.md");
+  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_a_volume {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/networks.md");
+  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_two_axes {
-  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/networks.md");
+  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct reshape_changes_size {
-  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/networks.md");
+  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct output_padding_too_large {
-  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/networks.md");
+  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_features {
-  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
+  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
   static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
 };
 template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
-  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/networks.md");
+  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
-  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/networks.md");
+  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct zero_is_no_size {
-  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/networks.md");
+  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct option_not_offered {
-  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/networks.md");
+  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/networks.md");
+  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/custom_layers.md");
 };
 template <class Where, class Layer, class Given> struct layer_gives_no_output {
   static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
@@ -131,7 +131,7 @@ template <class Where, class Layer, class Given> struct lengths_are_lost {
   static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct not_on_tiles {
-  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape and parameter_count; see docs/custom_layers.md");
+  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md");
 };
 template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
   static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");

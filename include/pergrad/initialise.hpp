@@ -127,8 +127,8 @@ namespace detail {
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
 /// with two inputs takes the second's shape behind the first's.
 template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
-                           std::span<Scalar> parameters, [[maybe_unused]] shape second = {}) {
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
+                           [[maybe_unused]] shape second = {}) {
   if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
     Layer::initialise(in, second, initialiser, first, parameters);
   } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {

@@ -39,9 +39,9 @@
 namespace pergrad::inline v0_1::models {
 
 /// fast-dpsgd's MNIST network, 26,010 parameters.
-using mnist_cnn = network<shape{1, 28, 28}, conv2d<16, 8, stride<2>, padding<3>>, relu, max_pool2d<2, stride<1>>,
-                          conv2d<32, 4, stride<2>>, relu, max_pool2d<2, stride<1>>, flatten, linear<32>, relu,
-                          linear<10>>;
+using mnist_cnn =
+    network<shape{1, 28, 28}, conv2d<16, 8, stride<2>, padding<3>>, relu, max_pool2d<2, stride<1>>,
+            conv2d<32, 4, stride<2>>, relu, max_pool2d<2, stride<1>>, flatten, linear<32>, relu, linear<10>>;
 
 /// fast-dpsgd's CIFAR-10 network, 605,226 parameters.
 using cifar_cnn =
@@ -59,8 +59,7 @@ using imdb_lstm =
     network<token_ids(256, 10'004), embedding<100>, lstm<100, Options...>, mean_over_positions, linear<2>>;
 
 /// Lee & Kifer's multilayer perceptron 784-128-256-10, 136,074 parameters.
-using lee_kifer_mlp =
-    network<shape{1, 28, 28}, flatten, linear<128>, sigmoid, linear<256>, sigmoid, linear<10>>;
+using lee_kifer_mlp = network<shape{1, 28, 28}, flatten, linear<128>, sigmoid, linear<256>, sigmoid, linear<10>>;
 
 /// Lee & Kifer's convolutional network: 129,388 parameters on MNIST, 187,988 on `shape{3, 32, 32}`.
 template <shape Input = shape{1, 28, 28}>
@@ -100,10 +99,9 @@ using vgg_head = sequential<adaptive_avg_pool2d<7>, flatten, linear<4096>, relu,
 
 /// ResNet's basic block: two 3 x 3 convolutions and a shortcut, which is projected where the shape changes.
 template <std::size_t Channels, class Norm>
-using same_block =
-    sequential<residual<conv2d<Channels, 3, padding<1>, no_bias>, Norm, relu, conv2d<Channels, 3, padding<1>, no_bias>,
-                        Norm>,
-               relu>;
+using same_block = sequential<
+    residual<conv2d<Channels, 3, padding<1>, no_bias>, Norm, relu, conv2d<Channels, 3, padding<1>, no_bias>, Norm>,
+    relu>;
 template <std::size_t Channels, class Norm>
 using next_block = sequential<
     residual<conv2d<Channels, 3, stride<2>, padding<1>, no_bias>, Norm, relu, conv2d<Channels, 3, padding<1>, no_bias>,
@@ -114,10 +112,10 @@ using next_stage = sequential<next_block<Channels, Norm>, repeat<Blocks - 1, sam
 
 template <shape Input, std::size_t Classes, class Norm, std::size_t First, std::size_t Second, std::size_t Third,
           std::size_t Fourth>
-using resnet = network<Input, conv2d<64, 7, stride<2>, padding<3>, no_bias>, Norm, relu,
-                       max_pool2d<3, stride<2>, padding<1>>, repeat<First, same_block<64, Norm>>,
-                       next_stage<Second, 128, Norm>, next_stage<Third, 256, Norm>, next_stage<Fourth, 512, Norm>,
-                       adaptive_avg_pool2d<1>, flatten, linear<Classes>>;
+using resnet =
+    network<Input, conv2d<64, 7, stride<2>, padding<3>, no_bias>, Norm, relu, max_pool2d<3, stride<2>, padding<1>>,
+            repeat<First, same_block<64, Norm>>, next_stage<Second, 128, Norm>, next_stage<Third, 256, Norm>,
+            next_stage<Fourth, 512, Norm>, adaptive_avg_pool2d<1>, flatten, linear<Classes>>;
 
 }  // namespace detail
 

@@ -52,8 +52,8 @@ class static_network {
       using layer_type = typename structure::template layer_at<i>;
       constexpr shape in = structure::shapes[structure::inputs[i]];
       if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
-                                                  layer_parameters(i), structure::shapes[structure::inputs2[i]]);
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i),
+                                                  structure::shapes[structure::inputs2[i]]);
       }
     });
   }

@@ -31,6 +31,8 @@ namespace on_host {
 
 template <class Network>
 struct worker;
+template <class Network>
+struct chunk_segments;
 struct tape_access;
 
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
@@ -60,8 +62,8 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
-/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few megabytes,
-/// within limits. A multiple of the tile; depends on the network alone.
+/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few
+/// megabytes, within limits. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
@@ -108,7 +110,7 @@ class tape {
       finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
       integers_ = {total(program::table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
       scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
-      weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count* sums.count), "a tape's weights"};
+      weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count * sums.count), "a tape's weights"};
       additions_ = {total(program::table.sparse_size, sums.count), "a tape's sums over tables", detail::uninitialised};
     }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
@@ -123,8 +125,7 @@ class tape {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
                              direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
-           sizeof(on_host::norm_part) * parts_.size();
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size();
   }
 
   /// Threads that there are workspaces for.
@@ -133,6 +134,7 @@ class tape {
  private:
   friend struct on_host::tape_access;
   friend struct on_host::worker<Network>;
+  friend struct on_host::chunk_segments<Network>;
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;

@@ -8,9 +8,11 @@
 namespace pg = pergrad;
 
 #ifdef COMPILE_FAIL_FIXED
-using net_type = pg::network<pg::shape{4, 3}, pg::parallel<pg::linear<2>, pg::sequential<>>, pg::flatten, pg::linear<10>>;
+using net_type =
+    pg::network<pg::shape{4, 3}, pg::parallel<pg::linear<2>, pg::sequential<>>, pg::flatten, pg::linear<10>>;
 #else
-using net_type = pg::network<pg::shape{4, 3}, pg::parallel<pg::mean_over_positions, pg::sequential<>>, pg::flatten, pg::linear<10>>;
+using net_type =
+    pg::network<pg::shape{4, 3}, pg::parallel<pg::mean_over_positions, pg::sequential<>>, pg::flatten, pg::linear<10>>;
 #endif
 
 #include "whole_program.inc"

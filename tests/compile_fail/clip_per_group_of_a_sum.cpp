@@ -11,8 +11,10 @@ namespace pg = pergrad;
 int main() {
   const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
 #ifdef COMPILE_FAIL_FIXED
-  evaluate_into(exec, update, sum(clip_per_group(g, std::vector<pg::l2_clip_norm>{bound})) + gaussian_noise(sigma, rng));
+  evaluate_into(exec, update,
+                sum(clip_per_group(g, std::vector<pg::l2_clip_norm>{bound})) + gaussian_noise(sigma, rng));
 #else
-  evaluate_into(exec, update, sum(clip_per_group(sum(g), std::vector<pg::l2_clip_norm>{bound})) + gaussian_noise(sigma, rng));
+  evaluate_into(exec, update,
+                sum(clip_per_group(sum(g), std::vector<pg::l2_clip_norm>{bound})) + gaussian_noise(sigma, rng));
 #endif
 }

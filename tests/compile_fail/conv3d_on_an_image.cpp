@@ -7,7 +7,8 @@
 namespace pg = pergrad;
 
 #ifdef COMPILE_FAIL_FIXED
-using net_type = pg::network<pg::shape{1, 8, 8}, pg::reshape<pg::shape{1, 4, 4, 4}>, pg::conv3d<2, 3>, pg::flatten, pg::linear<10>>;
+using net_type =
+    pg::network<pg::shape{1, 8, 8}, pg::reshape<pg::shape{1, 4, 4, 4}>, pg::conv3d<2, 3>, pg::flatten, pg::linear<10>>;
 #else
 using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv3d<2, 3>, pg::flatten, pg::linear<10>>;
 #endif

@@ -7,9 +7,11 @@
 namespace pg = pergrad;
 
 #ifdef COMPILE_FAIL_FIXED
-using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv_transpose2d<2, 3, pg::stride<2>, pg::output_padding<1>>, pg::flatten, pg::linear<10>>;
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv_transpose2d<2, 3, pg::stride<2>, pg::output_padding<1>>,
+                             pg::flatten, pg::linear<10>>;
 #else
-using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv_transpose2d<2, 3, pg::stride<2>, pg::output_padding<2>>, pg::flatten, pg::linear<10>>;
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv_transpose2d<2, 3, pg::stride<2>, pg::output_padding<2>>,
+                             pg::flatten, pg::linear<10>>;
 #endif
 
 #include "whole_program.inc"

@@ -8,9 +8,11 @@
 namespace pg = pergrad;
 
 #ifdef COMPILE_FAIL_FIXED
-using net_type = pg::network<pg::shape{4}, pg::tied<1, pg::linear<4>>, pg::tanh, pg::tied<1, pg::linear<4>>, pg::linear<10>>;
+using net_type =
+    pg::network<pg::shape{4}, pg::tied<1, pg::linear<4>>, pg::tanh, pg::tied<1, pg::linear<4>>, pg::linear<10>>;
 #else
-using net_type = pg::network<pg::shape{4}, pg::tied<1, pg::linear<4>>, pg::tanh, pg::tied<1, pg::linear<3>>, pg::linear<10>>;
+using net_type =
+    pg::network<pg::shape{4}, pg::tied<1, pg::linear<4>>, pg::tanh, pg::tied<1, pg::linear<3>>, pg::linear<10>>;
 #endif
 
 #include "whole_program.inc"

@@ -44,8 +44,8 @@ std::atomic<std::size_t> allocations{0};
 namespace {
 
 namespace pg = pergrad;
-using network = pg::network<pg::variable(pg::token_ids(12, 5000)), pg::embedding<8>, pg::mean_over_positions,
-                            pg::linear<2>>;
+using network =
+    pg::network<pg::variable(pg::token_ids(12, 5000)), pg::embedding<8>, pg::mean_over_positions, pg::linear<2>>;
 
 }  // namespace
 
@@ -74,8 +74,8 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     evaluate_into(exec, update, clipped + pg::gaussian_noise(pg::noise_multiplier{1.0}, noise));
     optimizer.step(exec, net, update, pg::expected_batch_size{300});
     evaluate_into(exec, pg::accumulate(total, clipped));
-    evaluate_into(exec, pg::accumulate(total, sum(clip(pg::with_strategy<pg::strategy::ghost>(g),
-                                                       pg::l2_clip_norm{1.0}))));
+    evaluate_into(exec,
+                  pg::accumulate(total, sum(clip(pg::with_strategy<pg::strategy::ghost>(g), pg::l2_clip_norm{1.0}))));
     const std::size_t after = allocations;
     BOOST_TEST(after - before == 0U);
     BOOST_TEST(before > 10U);

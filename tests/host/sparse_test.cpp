@@ -41,9 +41,7 @@ struct bag {
 };
 
 /// Where parameter i of the sparse network is in the dense one: the table is the transpose of the weight.
-std::size_t dense_place(std::size_t i) {
-  return i < vocabulary * width ? i % width * vocabulary + i / width : i;
-}
+std::size_t dense_place(std::size_t i) { return i < vocabulary * width ? i % width * vocabulary + i / width : i; }
 std::vector<double> as_sparse(const std::vector<double>& dense, std::size_t parameters) {
   std::vector<double> result(dense.size());
   for (std::size_t i = 0; i < dense.size(); ++i) {
@@ -71,7 +69,8 @@ struct problem {
   static constexpr std::size_t parameters = sparse::parameter_count;
 
   explicit problem(std::size_t count = samples, std::size_t threads = 2)
-      : exec{pg::threads{threads}}, sparse_tape{exec, pg::max_batch{count}, pg::max_sums{8}},
+      : exec{pg::threads{threads}},
+        sparse_tape{exec, pg::max_batch{count}, pg::max_sums{8}},
         dense_tape{exec, pg::max_batch{count}, pg::max_sums{8}} {
     std::mt19937 bits{5};
     std::uniform_real_distribution<double> uniform{-1, 1};

@@ -87,4 +87,10 @@ BOOST_AUTO_TEST_CASE(a_length_ends_the_bag) {
   equal(seen.input_gradient, {6, 12, 0, 0, 6, 12});
 }
 
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<pg::basic_network<double, variable(token_ids(6, 9)), embedding_bag<3>>>();
+  layer_tests::keeps_the_law_of_lengths<
+      pg::network<variable(token_ids(6, 9)), embedding_bag<3, bag_sum, padding_idx<0>>>>();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -48,8 +48,8 @@ BOOST_AUTO_TEST_CASE(varying_lengths_laws) {
                                            pg::mean_over_positions, pg::linear<2>>>();
 }
 BOOST_AUTO_TEST_CASE(varying_lengths_and_padding_in_float_laws) {
-  network_keeps_the_laws<pg::network<variable(token_ids(6, 200)), embedding<5, padding_idx<0>>,
-                                     pg::mean_over_positions, pg::linear<2>>>();
+  network_keeps_the_laws<
+      pg::network<variable(token_ids(6, 200)), embedding<5, padding_idx<0>>, pg::mean_over_positions, pg::linear<2>>>();
 }
 BOOST_AUTO_TEST_CASE(tied_laws) {
   network_keeps_the_laws<
@@ -127,6 +127,11 @@ BOOST_AUTO_TEST_CASE(ids_out_of_range_are_refused_before_anything_is_computed) {
              text.find("vocabulary of 4") != std::string::npos;
     });
   }
+}
+
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<
+      pg::basic_network<double, variable(token_ids(6, 9)), embedding<3>, pg::mean_over_positions>>();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -72,4 +72,8 @@ BOOST_AUTO_TEST_CASE(by_hand) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<basic_network<double, variable(shape{5, 2}), gru<3>, gru<2, last_output>>>();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

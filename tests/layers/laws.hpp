@@ -10,6 +10,7 @@
 
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/layer_laws.hpp>
+#include <pergrad/testing/length_law.hpp>
 
 namespace layer_tests {
 
@@ -33,6 +34,16 @@ void keeps_the_laws_in_double() {
 template <class Network>
 void network_keeps_the_laws() {
   expect_no_violation(pergrad::testing::check_network<Network>());
+}
+
+/// Samples with lengths of their own: what lies behind them does not exist. Each network here can be cut.
+template <class Network>
+void keeps_the_law_of_lengths() {
+  static_assert(pergrad::testing::has_shorter<Network, (Network::input_shape.e0 + 1) / 2>);
+  const auto report = pergrad::testing::check_lengths<Network>();
+  BOOST_TEST_MESSAGE(report.text());
+  BOOST_TEST(report.comparisons() > 1'000U);
+  for (const auto& broken : report) BOOST_ERROR(broken.text());
 }
 
 /// y = x + b, one b an element: its gradient is the input gradient of the layer behind it.

@@ -178,4 +178,14 @@ BOOST_AUTO_TEST_CASE(parameters_start_as_in_pytorch) {
   BOOST_TEST(most > 0.49F);
 }
 
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<basic_network<double, variable(shape{5, 2}), lstm<3>, lstm<2, last_output>>>();
+}
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists_both_ways) {
+  layer_tests::keeps_the_law_of_lengths<
+      basic_network<double, variable(shape{5, 2}), lstm<2, bidirectional>, lstm<2, bidirectional, last_output>>>();
+  layer_tests::keeps_the_law_of_lengths<
+      basic_network<float, variable(shape{5, 2}), lstm<2, layers<2>, bidirectional, mean_output>>>();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

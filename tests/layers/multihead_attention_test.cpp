@@ -202,4 +202,9 @@ BOOST_AUTO_TEST_CASE(dropout_is_unbiased) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<basic_network<double, variable(shape{6, 4}), multihead_attention<2, kv_bias>,
+                                                      multihead_attention<1, causal>, mean_over_positions>>();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -90,4 +90,8 @@ BOOST_AUTO_TEST_CASE(by_hand) {
   BOOST_TEST(outputs_of(net, {1, 4, 3}, {}) == (std::vector<double>{2.5, 1, 3.5}), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<basic_network<double, variable(shape{5, 2}), rnn<3>, rnn<2, last_output>>>();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

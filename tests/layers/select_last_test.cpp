@@ -41,4 +41,10 @@ BOOST_AUTO_TEST_CASE(takes_the_last_position) {
   BOOST_TEST(seen.input_gradient == (std::vector<double>{0, 0, 0, 0, 7, 8}), boost::test_tools::per_element());
 }
 
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {
+  layer_tests::keeps_the_law_of_lengths<
+      basic_network<double, variable(shape{5, 2}), linear<3>, pergrad::tanh, select_last>>();
+  layer_tests::keeps_the_law_of_lengths<behind_a_convolution<select_last>>();
+}
+
 BOOST_AUTO_TEST_SUITE_END()

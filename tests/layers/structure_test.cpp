@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/structure_test.cpp - shared, frozen, grouped and parallel blocks, and layers that know lengths: the laws,
-// and what the law cannot see: that sharing is exact, that frozen blocks cost no gradient, that lengths cut exactly
+// tests/layers/structure_test.cpp - shared, frozen, grouped and parallel blocks, and layers that know lengths: the
+// laws, and what the law cannot see: that sharing is exact, that frozen blocks cost no gradient, that lengths cut
+// exactly
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -47,15 +48,15 @@ BOOST_AUTO_TEST_SUITE(structure)
 BOOST_AUTO_TEST_CASE(tied_laws) { network_keeps_the_laws<twice>(); }
 BOOST_AUTO_TEST_CASE(tied_laws_in_float) { network_keeps_the_laws<twice::rebind<float>>(); }
 BOOST_AUTO_TEST_CASE(tied_three_times_with_positions_and_images) {
-  using sequence = basic_network<double, shape{3, 4}, pg::tied<7, linear<4>, pg::tanh>, pg::tied<7, linear<4>, pg::tanh>,
-                                 pg::tied<7, linear<4>, pg::tanh>, pg::mean_over_positions, linear<3>>;
+  using sequence =
+      basic_network<double, shape{3, 4}, pg::tied<7, linear<4>, pg::tanh>, pg::tied<7, linear<4>, pg::tanh>,
+                    pg::tied<7, linear<4>, pg::tanh>, pg::mean_over_positions, linear<3>>;
   static_assert(sequence::parameter_count == 20 + 15);
   network_keeps_the_laws<sequence>();
-  using image =
-      basic_network<double, shape{2, 5, 4}, pg::conv2d<2, 3, pg::padding<1>>,
-                    pg::residual<pg::tied<2, pg::conv2d<2, 3, pg::padding<1>>>, pg::tanh,
-                                 pg::tied<2, pg::conv2d<2, 3, pg::padding<1>>>>,
-                    pg::flatten, linear<3>>;
+  using image = basic_network<double, shape{2, 5, 4}, pg::conv2d<2, 3, pg::padding<1>>,
+                              pg::residual<pg::tied<2, pg::conv2d<2, 3, pg::padding<1>>>, pg::tanh,
+                                           pg::tied<2, pg::conv2d<2, 3, pg::padding<1>>>>,
+                              pg::flatten, linear<3>>;
   static_assert(image::parameter_count == 2 * 38 + 3 * 41);
   network_keeps_the_laws<image>();
 }
@@ -120,6 +121,38 @@ BOOST_AUTO_TEST_CASE(parallel_laws) {
 }
 
 BOOST_AUTO_TEST_CASE(mean_over_positions_laws) { keeps_the_laws<pg::mean_over_positions, shape{5, 3}>(); }
+
+BOOST_AUTO_TEST_CASE(parallel_channels_laws) {
+  keeps_the_laws_in_double<
+      pg::sequential<pg::transpose,
+                     pg::parallel_channels<pg::conv1d<2, 1>, pg::sequential<>,
+                                           pg::sequential<pg::conv1d<1, 3, pg::padding<1>>, pg::tanh>>,
+                     pg::transpose>,
+      shape{4, 3}>();
+  keeps_the_laws_in_double<pg::parallel_channels<pg::conv2d<2, 1>, pg::sequential<>>, shape{2, 3, 3}>();
+  keeps_the_laws_in_double<pg::parallel_channels<pg::conv3d<1, 1>, pg::sequential<>>, shape{2, 2, 3, 2}>();
+}
+BOOST_AUTO_TEST_CASE(which_axis_branches_are_joined_along) {
+  using branch = pg::sequential<>;
+  const std::vector<double> x{1, 2, 3, 4, 5, 6};
+  const std::vector<double> backprop{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  const auto rows = layer_tests::respond<pg::parallel<branch, branch>, shape{2, 3}>(x, backprop);
+  BOOST_TEST(rows.output == (std::vector<double>{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}),
+             boost::test_tools::per_element());
+  BOOST_TEST(rows.input_gradient == (std::vector<double>{5, 7, 9, 17, 19, 21}), boost::test_tools::per_element());
+  const auto channels = layer_tests::respond<pg::parallel_channels<branch, branch>, shape{2, 3}>(x, backprop);
+  BOOST_TEST(channels.output == (std::vector<double>{1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}),
+             boost::test_tools::per_element());
+  BOOST_TEST(channels.input_gradient == (std::vector<double>{8, 10, 12, 14, 16, 18}), boost::test_tools::per_element());
+  static_assert(basic_network<double, shape{2, 3}, pg::parallel<branch, branch>>::output_shape == shape{2, 6});
+  static_assert(basic_network<double, shape{2, 3}, pg::parallel_channels<branch, branch>>::output_shape == shape{4, 3});
+}
+
+BOOST_AUTO_TEST_CASE(nothing_behind_a_length_of_channels_exists) {
+  using joined = pg::parallel_channels<pg::conv1d<2, 3>, pg::sequential<pg::conv1d<3, 3>, pg::tanh>>;
+  layer_tests::keeps_the_law_of_lengths<basic_network<double, pg::variable(shape{6, 3}), linear<4>, pg::transpose,
+                                                      joined, pg::transpose, pg::mean_over_positions>>();
+}
 
 BOOST_AUTO_TEST_CASE(lengths_laws) {
   network_keeps_the_laws<basic_network<double, pg::variable(shape{5, 3}), linear<4>, pg::tanh,
@@ -212,8 +245,7 @@ BOOST_AUTO_TEST_CASE(bits_depend_on_key_step_record_and_element_only) {
     const pg::batch<net, pg::cross_entropy> samples{records, ids};
     pg::seeded_generator generator{seed};
     for (int i = 1; i < steps; ++i) static_cast<void>(generator.next_step());
-    const auto g =
-        pg::with_randomness(pg::per_sample_gradients(model, pg::cross_entropy{}, samples, tape), generator);
+    const auto g = pg::with_randomness(pg::per_sample_gradients(model, pg::cross_entropy{}, samples, tape), generator);
     const auto once = pg::unprotected::evaluate(exec, pg::materialise(g));
     BOOST_TEST(pg::unprotected::evaluate(exec, pg::materialise(g)) == once, boost::test_tools::per_element());
     return once;
@@ -238,14 +270,15 @@ BOOST_AUTO_TEST_CASE(keeps_the_right_share_and_scales_it) {
   const std::vector<double> targets(64 * 2);
   const pg::batch<net, pg::mean_squared_error> samples{inputs, targets};
   pg::seeded_generator generator{7};
-  const auto g = pg::with_randomness(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape), generator);
+  const auto g =
+      pg::with_randomness(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape), generator);
   const auto sums = pg::unprotected::evaluate(exec, pg::outputs(g));
   double kept = 0;
   for (std::size_t b = 0; b < 64; ++b) kept += sums[2 * b] * 0.75;
   const double share = kept / (64 * 4096);
   BOOST_TEST(std::fabs(share - 0.75) < 5 * std::sqrt(0.75 * 0.25 / (64 * 4096)));
-  const auto plain =
-      pg::unprotected::evaluate(exec, pg::outputs(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape)));
+  const auto plain = pg::unprotected::evaluate(
+      exec, pg::outputs(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape)));
   BOOST_TEST(plain[0] == 4096);
 }
 

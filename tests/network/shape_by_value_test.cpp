@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/network/shape_by_value_test.cpp - shapes arrive as they were sent, whatever registers a compiler moves them with
+// tests/network/shape_by_value_test.cpp - shapes arrive as they were sent, whatever registers carry them
 #include <boost/test/unit_test.hpp>
 
 #include <array>

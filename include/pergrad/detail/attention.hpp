@@ -20,9 +20,9 @@
 #include <limits>
 
 #include <pergrad/detail/attention_layout.hpp>
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/math.hpp>
-#include <pergrad/host/kernels.hpp>
-#include <pergrad/host/vector.hpp>
+#include <pergrad/detail/vector.hpp>
 
 namespace pergrad::inline v0_1::detail {
 

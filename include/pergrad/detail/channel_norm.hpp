@@ -14,10 +14,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/graph.hpp>
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/normalisation.hpp>
-#include <pergrad/host/kernels.hpp>
-#include <pergrad/host/layout.hpp>
 
 namespace pergrad::inline v0_1::detail::normalisation {
 

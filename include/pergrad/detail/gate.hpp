@@ -90,8 +90,8 @@ template <class Layer>
 }
 
 /// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
-/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the axis
-/// that the layer takes for them.
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
+/// axis that the layer takes for them.
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
   constexpr bool knows = requires { requires Layer::knows_lengths; };

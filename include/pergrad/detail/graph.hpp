@@ -148,7 +148,8 @@ struct unfold<residual<Layers...>> {
                                     typename unfold<typename split::shortcut>::type>::type;
 };
 template <class Layer, class First, class Second>
-struct unfold<merge<Layer, First, Second>> : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
+struct unfold<merge<Layer, First, Second>>
+    : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
 
 template <class List>
 struct freeze;
@@ -168,7 +169,8 @@ struct put_into_group<Group, node_list<Nodes...>> {
                               typename Nodes::tie_type, Nodes::later>...>;
 };
 template <std::size_t Group, class... Layers>
-struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {};
+struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
+};
 
 template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
 struct tie_together;

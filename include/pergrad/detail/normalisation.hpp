@@ -21,8 +21,8 @@
 #include <span>
 #include <type_traits>
 
-#include <pergrad/host/kernels.hpp>
-#include <pergrad/host/vector.hpp>
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/vector.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 

@@ -4,7 +4,7 @@
 // Every parameter block's gradient for sample b is one of
 //     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
 //     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
-//     row sum              G_b[id] = sum over t with id_{b,t} = id of  delta_{b,t}   (a table of which few rows are used)
+//     row sum              G_b[id] = sum over t with id_{b,t} = id of  delta_{b,t}   (a table, few rows used)
 // so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are
 // derived. An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output
 // gradient its delta.
@@ -19,12 +19,12 @@ namespace pergrad::inline v0_1 {
 
 /// Where a factor's values lie, for one sample.
 enum class source {
-  activation,  ///< the layer's input x
+  activation,         ///< the layer's input x
   second_activation,  ///< the second input of a layer that has two
-  output,      ///< the layer's output y
-  backprop,    ///< the gradient of the loss with respect to the layer's output
-  saved,       ///< values that the layer's own forward or backward wrote to its saved area
-  ones         ///< the constant 1 (elementwise factors only)
+  output,             ///< the layer's output y
+  backprop,           ///< the gradient of the loss with respect to the layer's output
+  saved,              ///< values that the layer's own forward or backward wrote to its saved area
+  ones                ///< the constant 1 (elementwise factors only)
 };
 
 /// One factor: values at `offset + t * position_stride + i * stride` of a source, for position t and element i.
@@ -42,7 +42,7 @@ struct factor {
   std::size_t rows = 0;       ///< width of delta; for an elementwise sum the block's size
   std::size_t columns = 1;    ///< width of x; 1 for an elementwise sum
   operand delta;
-  operand other;  ///< x of an outer product, u of an elementwise product, the ids of a row sum
+  operand other;        ///< x of an outer product, u of an elementwise product, the ids of a row sum
   bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
   std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
 

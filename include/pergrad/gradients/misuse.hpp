@@ -18,6 +18,7 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>
+#include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -63,6 +64,28 @@ template <strategy Strategy, detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained with_strategy(const Given& /*given*/) {
   if constexpr (!detail::is_explained<Given>) {
     static_cast<void>(error::needs_per_sample_gradients<error::function::with_strategy, Given>{});
+  }
+  return {};
+}
+template <detail::expression_but_no_leaf Given, class Generator>
+[[nodiscard]] error::explained with_randomness(const Given& /*given*/, Generator&& /*generator*/) {
+  if constexpr (!detail::any_explained<Given, Generator>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::with_randomness, Given>{});
+  }
+  return {};
+}
+template <class Network, class Loss, random_generator Generator>
+[[nodiscard]] error::explained with_randomness(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/,
+                                               const Generator&& /*generator*/) {
+  static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
+template <class Network, class Loss, class Other>
+requires(!random_generator<std::remove_reference_t<Other>>) [[nodiscard]] error::explained
+    with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Other&& /*other*/) {
+  if constexpr (!detail::is_explained<Other>) {
+    static_cast<void>(error::has_no_meaning<error::function::with_randomness, std::remove_cvref_t<decltype(gradients)>,
+                                            std::remove_reference_t<Other>>{});
   }
   return {};
 }

@@ -18,7 +18,6 @@
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/sums.hpp>
 #include <pergrad/host/executor.hpp>
-#include <pergrad/host/kernels.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 #include <pergrad/privacy/purpose.hpp>

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/gradients/scalars.hpp>

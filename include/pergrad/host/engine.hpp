@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and
-// sums
+// pergrad/host/engine.hpp - one pass over a batch: lanes of tiles in parallel, then the lanes' sums
 //
-//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up
-//   lanes
+//   pack weights
+//   lanes in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up lanes
 //
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
 // so the bits of a sum do not depend on the number of threads.
@@ -12,19 +12,20 @@
 // tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <stdexcept>
+#include <string>
 
-#include <pergrad/detail/graph.hpp>
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/gather.hpp>
-#include <pergrad/host/kernels.hpp>
 #include <pergrad/host/leaves.hpp>
-#include <pergrad/host/passes.hpp>
-#include <pergrad/host/product.hpp>
+#include <pergrad/host/panels.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/sparse.hpp>
@@ -63,7 +64,7 @@ class engine {
     const index tiles = (std::min(count, chunk) + tile - 1) / tile;
     const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
-    passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
+    pack_panels(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <pergrad/host/vector.hpp>
+#include <pergrad/detail/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 

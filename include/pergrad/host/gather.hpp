@@ -10,12 +10,13 @@
 #include <cstddef>
 #include <span>
 
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/vector.hpp>
 #include <pergrad/host/kernels.hpp>
-#include <pergrad/host/layout.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/transpose.hpp>
-#include <pergrad/host/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 

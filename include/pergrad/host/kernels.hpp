@@ -1,83 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
+// pergrad/host/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <type_traits>
 
 #include <pergrad/concepts.hpp>
-#include <pergrad/detail/math.hpp>
-#include <pergrad/gradients/factors.hpp>
-#include <pergrad/host/layout.hpp>
-#include <pergrad/host/tables.hpp>
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/vector.hpp>
 #include <pergrad/host/transpose.hpp>
-#include <pergrad/host/vector.hpp>
-#include <pergrad/host/windows.hpp>
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
-
-/// Calls f(first, lanes) over `count` elements: whole vectors first, then the rest as `first_lanes`.
-template <class Scalar, class Function>
-inline void for_each_vector(index count, Function&& f) {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  struct whole {
-    [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
-    void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
-  };
-  index first = 0;
-  for (; first + lanes <= count; first += lanes) f(first, whole{});
-  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
-}
-
-template <class Scalar>
-inline void add_to(Scalar* to, const Scalar* from, index count) {
-  for_each_vector<Scalar>(
-      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
-}
-/// to += weight * from
-template <class Scalar>
-inline void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
-  });
-}
-/// to += weight * from^2
-template <class Scalar>
-inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    const vector<Scalar> value = lanes.load(from + i);
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
-  });
-}
-
-/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
-template <class Scalar>
-[[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
-  constexpr auto width = static_cast<index>(vector_lanes<double>);
-  vector<double> sums[2]{};
-  index i = 0;
-  for (; i + 2 * width <= count; i += 2 * width) {
-    for (index k = 0; k < 2; ++k) {
-      narrow<Scalar> left;
-      narrow<Scalar> right;
-      std::memcpy(&left, a + i + k * width, sizeof left);
-      std::memcpy(&right, b + i + k * width, sizeof right);
-      sums[k] += widen(left) * widen(right);
-    }
-  }
-  double total = 0;
-  const vector<double> both = sums[0] + sums[1];
-  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  for (; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return total;
-}
-
-template <class Scalar>
-[[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
-  return dot(a, a, count);
-}
 
 /// to[i * to_step] (=|+=) from[i * from_step]
 template <class Scalar>
@@ -275,97 +210,5 @@ struct pooling_kernel {
     }
   }
 };
-
-/// Weights of outputs [first, last) from PyTorch's order into the forward panel
-/// `[group][kd][kh][kw][channel][output]`.
-template <class Scalar>
-inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
-  const auto taps = static_cast<index>(map.kernel.size());
-  const auto channels = static_cast<index>(map.in_channels / map.groups);
-  const auto outputs = static_cast<index>(map.group_outputs());
-  const index width = channels * taps;
-  for (index n = first; n < last;) {
-    // A cache line of outputs at a time: every line of the panel is written once and whole.
-    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
-    const Scalar* from = weights + n * width;
-    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
-    if (taps == 1) {
-      transpose(from, width, together, width, to, outputs);
-      n += together;
-      continue;
-    }
-    for (index c = 0; c < channels; ++c) {
-      for (index tap = 0; tap < taps; ++tap) {
-        Scalar* out = to + (tap * channels + c) * outputs;
-        const Scalar* in = from + c * taps + tap;
-        if (together == line) {
-          for (index j = 0; j < line; ++j) out[j] = in[j * width];
-        } else {
-          for (index j = 0; j < together; ++j) out[j] = in[j * width];
-        }
-      }
-    }
-    n += together;
-  }
-}
-
-/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
-template <class Function>
-inline void for_each_phase(const affine_map& map, Function&& f) {
-  const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  for (index d = 0; d < number(map.stride.depth); ++d) {
-    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
-                                  number(map.padding.depth), number(map.dilation.depth));
-    for (index r = 0; r < number(map.stride.height); ++r) {
-      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
-                                  number(map.padding.height), number(map.dilation.height));
-      for (index s = 0; s < number(map.stride.width); ++s) {
-        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                       number(map.padding.width), number(map.dilation.width));
-        f(planes, rows, columns);
-      }
-    }
-  }
-}
-
-/// Weights of outputs [first, last) into the backward panel: per group and phase
-/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
-/// for a view that sees everything once.
-template <class Scalar>
-inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
-  const affine_map& map = row.map;
-  const auto taps = static_cast<index>(map.kernel.size());
-  const auto kernel_width = static_cast<index>(map.kernel.width);
-  const auto kernel_area = static_cast<index>(map.kernel.height) * kernel_width;
-  const auto channels = static_cast<index>(map.in_channels / map.groups);
-  const auto outputs = static_cast<index>(map.group_outputs());
-  for (index n = first; n < last; ++n) {
-    const Scalar* from = weights + n * channels * taps;
-    if (row.whole_view) {
-      for (index c = 0; c < channels; ++c) {
-        for (index tap = 0; tap < taps; ++tap) panel[(n * taps + tap) * channels + c] = from[c * taps + tap];
-      }
-      continue;
-    }
-    const index group = n / outputs;
-    Scalar* to = panel + group * taps * outputs * channels;
-    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
-      const auto turned = [](const phase& axis, index tap) {
-        return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
-      };
-      for (index i = 0; i < planes.taps; ++i) {
-        for (index j = 0; j < rows.taps; ++j) {
-          const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
-          for (index k = 0; k < columns.taps; ++k) {
-            const index tap = tap_row + turned(columns, k);
-            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
-            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
-          }
-        }
-      }
-      to += planes.taps * rows.taps * columns.taps * outputs * channels;
-    });
-  }
-}
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <limits>
 
-#include <pergrad/host/kernels.hpp>
-#include <pergrad/host/layout.hpp>
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/tables.hpp>
 

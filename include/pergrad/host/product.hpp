@@ -18,9 +18,9 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <pergrad/detail/vector.hpp>
 #include <pergrad/host/epilogue.hpp>
 #include <pergrad/host/tile.hpp>
-#include <pergrad/host/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 

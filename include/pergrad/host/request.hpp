@@ -10,9 +10,10 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/layout.hpp>
 #include <pergrad/host/leaves.hpp>
+#include <pergrad/host/tables.hpp>
 #include <pergrad/host/tile_view.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -61,7 +62,7 @@ enum class strategy_kind {
 template <class Scalar>
 struct sample_source {
   const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;  ///< Scalar, or std::int32_t of ids
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
@@ -88,6 +89,31 @@ struct run_request {
   layer_randomness randomness;
   std::size_t first = 0;  ///< samples of the batch to evaluate
   std::size_t count = 0;
+
+  /// Does anything depend on a sample's gradient as such, its norm at least?
+  [[nodiscard]] bool needs_facts() const {
+    bool wanted = norms || rows != nullptr || direction != nullptr;
+    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
+    return wanted;
+  }
+  /// Must the gradients themselves be formed, of all samples and blocks?
+  [[nodiscard]] bool needs_every_gradient() const {
+    bool every = rows != nullptr || direction != nullptr ||
+                 (needs_facts() && (strategy == strategy_kind::naive || strategy == strategy_kind::multi ||
+                                    strategy == strategy_kind::crb));
+    for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
+    return every;
+  }
+  /// How the norm of a block is found.
+  [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
+    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+    const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
+    const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
+    const norm_method wanted = chosen || all ? method : leaf.method;
+    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+    if (wanted == norm_method::instantiate && strategy == strategy_kind::ghost) return norm_method::direct;
+    return wanted;
+  }
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -17,8 +17,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/host/kernels.hpp>
-#include <pergrad/host/layout.hpp>
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/host/tables.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -45,8 +45,8 @@ inline constexpr index sparse_buckets = 16;
 /// Slots of the hash table: one an id where that is not much, else four a position.
 [[nodiscard]] constexpr index hash_slots(const sparse_leaf& leaf) noexcept {
   index slots = 64;
-  const index wanted = leaf.vocabulary <= 64 * leaf.all_positions || leaf.vocabulary <= 4096 ? leaf.vocabulary
-                                                                                             : 4 * leaf.all_positions;
+  const index wanted =
+      leaf.vocabulary <= 64 * leaf.all_positions || leaf.vocabulary <= 4096 ? leaf.vocabulary : 4 * leaf.all_positions;
   while (slots < wanted) slots *= 2;
   return slots;
 }

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/layout.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -40,10 +40,10 @@ struct node_row {
   shape in_shape;  ///< logical shapes
   shape in2_shape;
   shape out_shape;
-  bool in_place = false;  ///< the output overwrites the input
-  bool staged = false;    ///< the input is stored in another order than the node reads it in, and copied first
+  bool in_place = false;        ///< the output overwrites the input
+  bool staged = false;          ///< the input is stored in another order than the node reads it in, and copied first
   std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
-  bool backward = false;  ///< anything before or in this node has parameters
+  bool backward = false;        ///< anything before or in this node has parameters
   bool input_gradient = false;
   bool input2_gradient = false;
   bool accumulate = false;  ///< a later consumer of the input has written its gradient already
@@ -52,8 +52,8 @@ struct node_row {
   index parameters = 0;
   index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
   index weight_count = 0;     ///< of all
-  affine_map map;           ///< affine: in the stored image's terms
-  index forward_panel = 0;  ///< affine: offset of its packed weights
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;                            ///< affine: one position that sees every input once
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
@@ -64,7 +64,7 @@ struct node_row {
   std::array<matrix, most_matrices> matrices{};
   std::array<index, most_matrices> panel_offsets{};
   bool copies_in2 = false;
-  bool direct_dx = false;   ///< tiled: dx is written where it belongs, without a copy
+  bool direct_dx = false;  ///< tiled: dx is written where it belongs, without a copy
   bool direct_dx2 = false;
   bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
@@ -169,5 +169,16 @@ struct sparse_leaf {
 
   [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
 };
+
+/// The first leaf of a node and the one behind its last.
+template <class Leaves>
+[[nodiscard]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
+                                                             std::size_t node) {
+  std::size_t first = 0;
+  while (first < count && leaves[first].node < node) ++first;
+  std::size_t last = first;
+  while (last < count && leaves[last].node == node) ++last;
+  return {first, last};
+}
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <utility>
 
-#include <pergrad/host/vector.hpp>
+#include <pergrad/detail/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <span>
 
-#include <pergrad/host/layout.hpp>
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/purpose.hpp>
@@ -56,7 +56,7 @@ struct tile_view {
   sample_arrays<Scalar> dx2;
   sample_arrays<Scalar> saved;    ///< lives from forward to the factors
   sample_arrays<Scalar> scratch;  ///< lives for one call
-  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
   bool wants_dx = false;
   bool wants_dx2 = false;
   /// Of layers with `stored_order`: where pixels lie.

@@ -12,8 +12,8 @@
 #include <cstddef>
 #include <utility>
 
-#include <pergrad/host/layout.hpp>
-#include <pergrad/host/vector.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input
-// gradient
+// pergrad/host/windows.hpp - an affine layer's windows: halos, and the stride phases of the input gradient
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/host/layout.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -73,6 +72,25 @@ struct phase {
   result.delta_step = result.tap_step * dilation / stride;
   result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
   return result;
+}
+
+/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
+template <class Function>
+inline void for_each_phase(const affine_map& map, Function&& f) {
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  for (index d = 0; d < number(map.stride.depth); ++d) {
+    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
+                                  number(map.padding.depth), number(map.dilation.depth));
+    for (index r = 0; r < number(map.stride.height); ++r) {
+      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                  number(map.padding.height), number(map.dilation.height));
+      for (index s = 0; s < number(map.stride.width); ++s) {
+        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                       number(map.padding.width), number(map.dilation.width));
+        f(planes, rows, columns);
+      }
+    }
+  }
 }
 
 /// Zeros that the input gradient's windows read before and after delta, along one axis.

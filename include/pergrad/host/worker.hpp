@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and
-// sums
+// pergrad/host/worker.hpp - one thread's part of a pass: tiles through forward, loss, backward, facts and sums
 #pragma once
 
 #include <algorithm>
@@ -9,23 +8,19 @@
 #include <cstddef>
 #include <span>
 
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/kernels.hpp>
+#include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
+#include <pergrad/host/rows.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
-
-/// Where the weights of one sum and one table lie, one a sample of the chunk.
-template <class Network>
-[[nodiscard]] auto* segment_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t leaf) noexcept {
-  return tape_access::weights(tape) +
-         static_cast<index>(sum * program<Network>::table.sparse_count + leaf) * chunk_samples<Network>;
-}
 
 /// One thread's view of a run.
 template <class Network>
@@ -47,32 +42,9 @@ struct worker {
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, 16> losses{};
   std::array<double, 16> projections{};
-  bool facts_wanted = needs_facts();
-  bool every_gradient = needs_every_gradient();
-
-  [[nodiscard]] bool needs_facts() const {
-    bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
-    for (std::size_t k = 0; k < request.sum_count; ++k)
-      wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
-    return wanted;
-  }
-  [[nodiscard]] bool needs_every_gradient() const {
-    bool every = request.rows != nullptr || request.direction != nullptr ||
-                 (facts_wanted && (request.strategy == strategy_kind::naive ||
-                                   request.strategy == strategy_kind::multi || request.strategy == strategy_kind::crb));
-    for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
-    return every;
-  }
-  [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
-    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
-    const bool chosen =
-        request.method != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
-    const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-    const norm_method wanted = chosen || all ? request.method : leaf.method;
-    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-    return wanted;
-  }
+  bool facts_wanted = request.needs_facts();
+  bool every_gradient = request.needs_every_gradient();
+  chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
@@ -97,7 +69,7 @@ struct worker {
           collect(pass, first, node, 0, samples);
         } else {
           add_unit_sums(node, samples, sums);
-          keep_unit_segments(pass, first, node, samples);
+          sparse.keep_unit(pass, first, node, samples, request.sum_count);
         }
       });
     }
@@ -139,9 +111,9 @@ struct worker {
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
   void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
     if constexpr (table.sparse_count > 0) {
-      for_each_table(node, [&](std::size_t k) {
+      sparse.for_each_table(node, [&](std::size_t k) {
         for (index b = begin; b < end; ++b) {
-          const segments<scalar> here = keep_segments(pass, first_sample, k, b);
+          const segments<scalar> here = sparse.keep(pass, first_sample, k, b);
           part(b, node).squared += squares_of(table.sparse[k], here);
           if (request.direction != nullptr) {
             projections[static_cast<std::size_t>(b)] +=
@@ -154,7 +126,7 @@ struct worker {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
       const leaf_kernel<scalar> kernel{leaf, workspace};
-      const norm_method method = method_of(leaf);
+      const norm_method method = request.method_of(leaf, every_gradient);
       for (index b = begin; b < end; ++b) {
         norm_part& to = part(b, node);
         switch (method) {
@@ -192,72 +164,11 @@ struct worker {
     }
   }
 
-  /// Calls f(leaf) for the tables whose gradient is complete with this node's.
-  template <class Function>
-  static void for_each_table(std::size_t node, Function&& f) {
-    for (std::size_t k = 0; k < table.sparse_count; ++k) {
-      if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
-    }
-  }
-  [[nodiscard]] index in_chunk(std::size_t first, index b) const noexcept {
-    return static_cast<index>(first - chunk_first) + b;
-  }
-  [[nodiscard]] segments<scalar> segments_of(std::size_t first, std::size_t leaf, index b) const noexcept {
-    return {table.sparse[leaf], tape_access::integers(tape) + in_chunk(first, b) * table.sparse_integers,
-            tape_access::scalars(tape) + in_chunk(first, b) * table.sparse_scalars};
-  }
-  /// Finds the segments of one sample and one table, which stay until the chunk's sums are formed.
-  segments<scalar> keep_segments(passes<Network>& pass, std::size_t first, std::size_t owner_number, index b) {
-    const sparse_leaf& owner = table.sparse[owner_number];
-    const segments<scalar> here = segments_of(first, owner_number, b);
-    const segment_finder finder{
-        tape_access::finder(tape) + static_cast<index>(number) * tape_type::finder_stride, owner.all_positions};
-    segment_maker<scalar> maker{owner, finder};
-    const auto for_each_use = [&](auto&& f) {
-      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
-        const sparse_leaf& use = table.sparse[k];
-        if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
-      }
-    };
-    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, pass.ids(use.ids, b), length); });
-    maker.sort(here);
-    if (owner.counted) {
-      std::copy_n(workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
-    } else {
-      for_each_use([&](const sparse_leaf& use, index length) {
-        maker.add_rows(use, workspace + use.delta.offset + b * use.delta.sample, length, here);
-      });
-    }
-    return here;
-  }
-  void keep_unit_segments(passes<Network>& pass, std::size_t first, std::size_t node, index samples) {
-    if constexpr (table.sparse_count > 0) {
-      for_each_table(node, [&](std::size_t k) {
-        for (index b = 0; b < samples; ++b) keep_segments(pass, first, k, b);
-        for (std::size_t s = 0; s < request.sum_count; ++s) {
-          for (index b = 0; b < samples; ++b) *segment_weight(s, k, in_chunk(first, b)) = 1;
-        }
-      });
-    }
-  }
-  /// The weight of a table's segments of one sample of the chunk in one sum.
-  [[nodiscard]] scalar* segment_weight(std::size_t sum, std::size_t leaf, index sample) const noexcept {
-    return segment_weights<Network>(tape, sum, leaf) + sample;
-  }
   void project(index b, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
         dot(static_cast<const scalar*>(kept_gradient(b, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
-  template <class Leaves>
-  [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
-    std::size_t first = 0;
-    while (first < count && leaves[first].node < node) ++first;
-    std::size_t last = first;
-    while (last < count && leaves[last].node == node) ++last;
-    return {first, last};
-  }
-
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index samples, scalar* sums) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
@@ -329,26 +240,8 @@ struct worker {
       const auto weight_of = [&](std::size_t node) {
         return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
       };
-      for (std::size_t k = 0; k < table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (!leaf.use.first) continue;
-        const scalar weight = weight_of(leaf.node);
-        for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
-          row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
-        });
-      }
-      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        if (!leaf.use.first) continue;
-        const scalar weight = weight_of(leaf.node);
-        for (index i = 0; i < leaf.count; ++i) {
-          row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
-        }
-      }
-      for (std::size_t k = 0; k < table.sparse_count; ++k) {
-        const sparse_leaf& leaf = table.sparse[k];
-        if (leaf.use.first) write_segments(leaf, segments_of(first, k, b), weight_of(leaf.node), row + leaf.parameters);
-      }
+      write_row<Network>(
+          kept_gradient(b, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of, row);
     }
   }
 
@@ -373,7 +266,7 @@ struct worker {
         weigh(pass, asked, first, b, weights.data());
         for (std::size_t k = 0; k < table.sparse_count; ++k) {
           const std::size_t group = asked.per_layer ? table.layer_group[table.sparse[k].node] : 0;
-          *segment_weight(sum, k, in_chunk(first, b)) = weights[group];
+          sparse.weight(sum, k, first, b) = weights[group];
         }
       }
     }
@@ -407,7 +300,7 @@ struct worker {
       const outer_leaf& leaf = table.outer[k];
       const weight_table leaf_weights = weights_of(leaf.node);
       if (!leaf.use.first) continue;
-      if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
+      if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
         add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);

@@ -59,8 +59,9 @@ template <class... Options>
   return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
 }
 
-/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding` does;
-/// any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row is 0.
+/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding`
+/// does; any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row
+/// is 0.
 template <class Initialiser, class Scalar>
 void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
                       std::size_t padding) {

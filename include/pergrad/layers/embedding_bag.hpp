@@ -18,9 +18,9 @@
 
 namespace pergrad::inline v0_1 {
 
-/// `embedding_bag<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{Dim}`. Options: `bag_sum` (default:
-/// the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over none is 0.
-/// PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
+/// `embedding_bag<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{Dim}`. Options: `bag_sum`
+/// (default: the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over
+/// none is 0. PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
 struct embedding_bag {
   static constexpr bool on_tiles = true;

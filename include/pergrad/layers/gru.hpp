@@ -12,9 +12,9 @@
 #include <array>
 #include <cstddef>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/math.hpp>
 #include <pergrad/detail/recurrent.hpp>
-#include <pergrad/host/kernels.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -10,9 +10,9 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/host/kernels.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 

@@ -26,8 +26,9 @@ struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
 
 }  // namespace detail
 
-/// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A `[Rank, features]`,
-/// then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`, `lora_B`.
+/// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A
+/// `[Rank, features]`, then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`,
+/// `lora_B`.
 template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
 struct lora {
   using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/mistakes.hpp>
-#include <pergrad/host/kernels.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

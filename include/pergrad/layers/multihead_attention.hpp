@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/layers/multihead_attention.hpp - self-attention of several heads: every position asks every position
 //
-//     [Q | K | V] = X W_in^T + b_in,    C = the heads' softmax(Q K^T / sqrt(d)) V side by side,    Y = C W_out^T +
-//     b_out
+//     [Q | K | V] = X W_in^T + b_in
+//     C = the heads' softmax(Q K^T / sqrt(d)) V, side by side
+//     Y = C W_out^T + b_out
 // (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Only the two projections have parameters,
 // so with D = [dQ | dK | dV] the per-sample gradients are the outer-product sums
 //     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t

@@ -15,22 +15,11 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// Two inputs side by side. In PyTorch's order each is a number of rows, and rows of the output are one of each.
-struct concatenate {
+/// Two inputs side by side. In PyTorch's order each is a number of rows, and rows of the output are one of each: a
+/// sequence's rows are its positions if it is joined `ByPosition`, anything else is one row.
+template <bool ByPosition>
+struct concatenation {
   static constexpr bool on_tiles = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
-    shape out = first;
-    (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
-    return out;
-  }
-  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
-    const bool fits = first.rank() == second.rank() && first.varying_axis() == second.varying_axis() &&
-                      first.varying_axis() != 2 &&
-                      (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
-                       (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
-    return fits ? mistake::none : mistake::branches_do_not_fit;
-  }
 
   template <class Tile>
   static void forward(const Tile& tile) {
@@ -56,7 +45,7 @@ struct concatenate {
  private:
   struct rows_of {
     constexpr rows_of(shape in, shape in2) noexcept
-        : count{in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
+        : count{ByPosition && in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
           first{static_cast<std::ptrdiff_t>(in.size()) / count},
           second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
     std::ptrdiff_t count;
@@ -70,21 +59,64 @@ struct concatenate {
   }
 };
 
-template <class First, class... Rest>
+/// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
+struct concatenate : concatenation<true> {
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
+    shape out = first;
+    (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
+    return out;
+  }
+  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
+    const bool fits = first.rank() == second.rank() && first.varying_axis() == second.varying_axis() &&
+                      first.varying_axis() != 2 &&
+                      (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
+                       (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
+    return fits ? mistake::none : mistake::branches_do_not_fit;
+  }
+};
+
+/// Along the first axis, whatever the rank.
+struct concatenate_channels : concatenation<false> {
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
+    shape out = first;
+    out.e0 += second.e0;
+    return out;
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
+    const bool fits = first.varying_axis() == second.varying_axis() && first.e1 == second.e1 && first.e2 == second.e2 &&
+                      first.e3 == second.e3;
+    return fits ? mistake::none : mistake::branches_do_not_fit;
+  }
+};
+
+template <class Join, class First, class... Rest>
 struct side_by_side {
   using type = First;
 };
-template <class First, class Second, class... Rest>
-struct side_by_side<First, Second, Rest...> : side_by_side<merge<concatenate, First, Second>, Rest...> {};
+template <class Join, class First, class Second, class... Rest>
+struct side_by_side<Join, First, Second, Rest...> : side_by_side<Join, merge<Join, First, Second>, Rest...> {};
 
 }  // namespace detail
 
 /// `parallel<sequential<...>, sequential<...>, ...>`: the branches' outputs joined along features (`{features}`,
-/// `{positions, features}`) or channels (`{channels, height, width}`). An empty `sequential<>` is the input itself.
-/// PyTorch: `torch.cat([a(x), b(x)], dim)`. Parameters: the branches', in order.
+/// `{positions, features}`) or channels (`{channels, height, width}`, `{channels, depth, height, width}`). A shape of
+/// rank 2 counts as `{positions, features}`: branches that end in `{channels, positions}` are for `parallel_channels`.
+/// An empty `sequential<>` is the input itself. PyTorch: `torch.cat([a(x), b(x)], -1)`, of images and volumes `1`.
+/// Parameters: the branches', in order.
 template <class First, class Second, class... More>
 struct parallel {
-  using unfolds_to = typename detail::side_by_side<First, Second, More...>::type;
+  using unfolds_to = typename detail::side_by_side<detail::concatenate, First, Second, More...>::type;
+};
+
+/// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
+/// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
+/// `torch.cat([a(x), b(x)], 1)`.
+template <class First, class Second, class... More>
+struct parallel_channels {
+  using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
 };
 
 }  // namespace pergrad::inline v0_1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/layers/sequential.hpp - entries of a network that are made of layers: lists, branches, shared and frozen blocks
+// pergrad/layers/sequential.hpp - entries of a network made of layers: lists, branches, shared and frozen blocks
 //
 // None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
 // nodes back its input lies (detail/graph.hpp). Where branches meet, the shared input's gradient is the sum of the

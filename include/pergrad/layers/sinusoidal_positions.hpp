@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/mistakes.hpp>
-#include <pergrad/host/kernels.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/layers/transformer_encoder_layer.hpp - one block of a transformer's encoder, composed of other layers
 //
-//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)              norm behind (Vaswani et al.
-//     2017) h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2              norm first
-// with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
+// Norm behind (Vaswani et al. 2017, arXiv:1706.03762):
+//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)
+// Norm first:
+//     h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2
+// both with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +17,10 @@
 #include <type_traits>
 
 #include <pergrad/detail/attention.hpp>
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/host/kernels.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/dropout.hpp>
 #include <pergrad/layers/gelu.hpp>

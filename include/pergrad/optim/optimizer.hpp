@@ -55,9 +55,8 @@ class optimizer_steps {
   static void for_each_stretch(const host& executor, Function&& f) {
     constexpr std::size_t chunk = std::size_t{1} << 14U;
     constexpr std::size_t count = Network::parameter_count;
-    executor.parallel((count + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-      f(task * chunk, std::min(count - task * chunk, chunk));
-    });
+    executor.parallel((count + chunk - 1) / chunk,
+                      [&](std::size_t task, std::size_t) { f(task * chunk, std::min(count - task * chunk, chunk)); });
   }
   /// Calls f(index) for every parameter, in stretches on all threads.
   template <class Function>

@@ -9,7 +9,7 @@
 #include <string>
 
 #include <pergrad/detail/aligned_buffer.hpp>
-#include <pergrad/host/kernels.hpp>
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/types.hpp>
 

@@ -15,7 +15,7 @@
 
 namespace pergrad::inline v0_1::testing {
 
-/// The laws of layer_laws.hpp.
+/// The laws of layer_laws.hpp and length_law.hpp.
 enum class law {
   finite_differences,  ///< gradients agree with central differences of the loss
   sum_of_rows,         ///< the ordinary gradient is the sum of the per-sample gradients
@@ -27,13 +27,14 @@ enum class law {
   repetition,          ///< evaluating again gives the same bits
   thread_count,        ///< so does any number of threads
   non_finite,          ///< a sample without a finite gradient adds exactly zero to a clipped sum
-  clip_bound           ///< what a sample adds to a clipped sum has a norm of at most C, exactly
+  clip_bound,          ///< what a sample adds to a clipped sum has a norm of at most C, exactly
+  lengths              ///< what lies behind a sample's length does not exist
 };
 
 [[nodiscard]] constexpr std::string_view name_of(law which) noexcept {
   constexpr std::string_view names[] = {"finite differences", "sum of rows",        "norms",       "strategies",
                                         "accumulation",       "isolation",          "permutation", "repetition",
-                                        "thread count",       "non-finite samples", "clip bound"};
+                                        "thread count",       "non-finite samples", "clip bound",  "lengths"};
   return names[static_cast<std::size_t>(which)];
 }
 

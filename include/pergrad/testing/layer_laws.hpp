@@ -40,6 +40,7 @@
 #include <pergrad/testing/network_around.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
+#include <pergrad/testing/spoil.hpp>
 
 namespace pergrad::inline v0_1::testing {
 
@@ -95,22 +96,6 @@ class examination {
   [[nodiscard]] static std::string say(const std::string& what) {
     return (std::is_same_v<scalar, double> ? "double, " : "float, ") + what;
   }
-  template <class Value>
-  [[nodiscard]] static std::span<const Value> row(const std::vector<Value>& values, std::size_t sample,
-                                                  std::size_t size) {
-    return std::span<const Value>{values}.subspan(sample * size, size);
-  }
-  [[nodiscard]] static long double norm(std::span<const scalar> values) {
-    long double squared = 0;
-    for (const scalar value : values) squared += static_cast<long double>(value) * static_cast<long double>(value);
-    return std::sqrt(squared);
-  }
-  [[nodiscard]] static double largest(std::span<const scalar> values) {
-    double most = 0;
-    for (const scalar value : values) most = std::max(most, std::fabs(static_cast<double>(value)));
-    return most;
-  }
-
   void finite_differences() {
     const std::size_t count = std::min<std::size_t>(3, data_.size());
     samples few = data_;
@@ -221,49 +206,10 @@ class examination {
                       std::span<const scalar>{actual.clipped});
   }
 
-  /// Does the network read integer ids? There is no huge or broken id; what can be spoiled is which ids a sample has.
   static constexpr bool reads_ids = Network::input_shape.ids != 0;
-
-  /// Ways to spoil one sample. Of ids: mirrored ones, one id everywhere, another one everywhere, one other id.
-  enum class spoil { other, huge, nan, infinity, one_nan, last_infinity };
-  static constexpr const char* spoil_names[] = {"other values", "huge values", "NaN",
-                                                "infinity",     "one NaN",     "one infinity"};
-  [[nodiscard]] static samples with_other_ids(samples result, std::size_t sample, spoil how) requires reads_ids {
-    constexpr auto last = static_cast<std::int32_t>(Network::input_shape.ids - 1);
-    const std::span<std::int32_t> ids = result.input(sample);
-    for (std::int32_t& id : ids) {
-      if (how == spoil::other) id = last - id;
-      if (how == spoil::huge || how == spoil::infinity) id = last;
-      if (how == spoil::nan) id = 0;
-    }
-    if (how == spoil::one_nan) ids.front() = last - ids.front();
-    if (how == spoil::last_infinity) ids.back() = last - ids.back();
-    return result;
-  }
   [[nodiscard]] samples spoiled(std::size_t sample, spoil how) const {
-    if constexpr (reads_ids) {
-      return with_other_ids(data_, sample, how);
-    } else {
-      return with_other_numbers(data_, sample, how);
-    }
+    return with_a_spoiled_sample<Network>(data_, sample, how);
   }
-  [[nodiscard]] static samples with_other_numbers(samples result, std::size_t sample,
-                                                  spoil how) requires(!reads_ids) {
-    const std::span<scalar> input = result.input(sample);
-    constexpr scalar nan = std::numeric_limits<scalar>::quiet_NaN();
-    constexpr scalar infinity = std::numeric_limits<scalar>::infinity();
-    for (scalar& value : input) {
-      if (how == spoil::other) value = static_cast<scalar>(0.25) - 3 * value;
-      if (how == spoil::huge) value *= std::numeric_limits<scalar>::max() / 2;
-      if (how == spoil::nan) value = nan;
-      if (how == spoil::infinity) value = value < 0 ? -infinity : infinity;
-    }
-    if (how == spoil::one_nan) input.front() = nan;
-    if (how == spoil::last_infinity) input.back() = infinity;
-    return result;
-  }
-  static constexpr spoil all_spoils[] = {spoil::other,    spoil::huge,    spoil::nan,
-                                         spoil::infinity, spoil::one_nan, spoil::last_infinity};
   [[nodiscard]] std::array<std::size_t, 3> victims() const { return {0, data_.size() / 2, data_.size() - 1}; }
 
   void isolation() {
@@ -322,8 +268,7 @@ class examination {
   /// one sample only is read by another.
   void poisoned_rows(std::size_t victim) {
     const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());
-    for (const scalar poison :
-         {std::numeric_limits<scalar>::quiet_NaN(), std::numeric_limits<scalar>::infinity()}) {
+    for (const scalar poison : {std::numeric_limits<scalar>::quiet_NaN(), std::numeric_limits<scalar>::infinity()}) {
       for (std::size_t i = 0; i < width; ++i) {
         bool alone = row(seen_.rows, victim, width)[i] != 0;
         for (std::size_t b = 0; alone && b < data_.size(); ++b) {
@@ -415,7 +360,8 @@ class examination {
   void single_bounded_by(const samples& mixed, std::size_t b, double bound, const configuration& how,
                          const std::string& where) {
     const auto single = alone_.clipped_sum(network_, mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
-    report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound, norm(single));
+    report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound,
+                    norm(std::span<const scalar>{single}));
   }
 
   law_options options_;

@@ -2,6 +2,8 @@
 // pergrad/testing/observer.hpp - everything that can be seen of a batch's per-sample gradients, in one value to compare
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,6 +50,24 @@ struct observation {
 };
 
 namespace testing_detail {
+
+/// One sample's part of values of which each sample has `size`.
+template <class Value>
+[[nodiscard]] std::span<const Value> row(const std::vector<Value>& values, std::size_t sample, std::size_t size) {
+  return std::span<const Value>{values}.subspan(sample * size, size);
+}
+template <class Scalar>
+[[nodiscard]] long double norm(std::span<const Scalar> values) {
+  long double squared = 0;
+  for (const Scalar value : values) squared += static_cast<long double>(value) * static_cast<long double>(value);
+  return std::sqrt(squared);
+}
+template <class Scalar>
+[[nodiscard]] double largest(std::span<const Scalar> values) {
+  double most = 0;
+  for (const Scalar value : values) most = std::max(most, std::fabs(static_cast<double>(value)));
+  return most;
+}
 
 /// Clip factors as clip() finds them, but 0 for one sample: what a clipped sum must equal if that sample is not finite.
 template <class Leaf>

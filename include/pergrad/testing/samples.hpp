@@ -74,8 +74,7 @@ template <class Network, class Loss>
   }
   for (std::size_t sample = 0; Network::input_shape.varying_axis() != 0 && sample < count; ++sample) {
     const double uniform = pergrad::detail::public_uniform(seed + 101, sample);
-    result.lengths.push_back(
-        static_cast<std::uint32_t>(uniform * static_cast<double>(Network::input_shape.e0)) + 1);
+    result.lengths.push_back(static_cast<std::uint32_t>(uniform * static_cast<double>(Network::input_shape.e0)) + 1);
   }
   result.targets.resize(count * set::target_count);
   for (std::size_t i = 0; i < result.targets.size(); ++i) {

@@ -71,7 +71,8 @@ template <class Network, class Loss>
       std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), 0);
       return "the first id";
     case 2:
-      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(), static_cast<std::int32_t>(Network::input_shape.ids - 1));
+      std::fill(newcomer.inputs.begin(), newcomer.inputs.end(),
+                static_cast<std::int32_t>(Network::input_shape.ids - 1));
       return "the last id";
     case 7:
       if (others.size() == 0) return "random";

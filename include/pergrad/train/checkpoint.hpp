@@ -38,7 +38,8 @@ template <class Scalar>
 
 }  // namespace detail
 
-/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the file.
+/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
+/// file.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   using scalar = typename Network::scalar;

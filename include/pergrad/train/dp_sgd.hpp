@@ -33,16 +33,17 @@ namespace pergrad::inline v0_1 {
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic };
+enum class clipping_kind { flat, per_layer, automatic, per_group };
 
 /// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
 struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma C
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
+  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
   std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
   std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
   std::optional<pergrad::learning_rate> learning_rate;
   clipping_kind clipping = clipping_kind::flat;
+  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
   double momentum = 0;                   ///< of sgd
   adam_options adam{};                   ///< of adam
@@ -56,7 +57,7 @@ struct step_metrics {
   std::size_t batch_size = 0;
   double mean_loss = 0;        ///< over the batch; NaN if it was empty
   double mean_norm = 0;        ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;     ///< samples whose norm is above C
+  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
   std::size_t non_finite = 0;  ///< samples that were left out
 };
 
@@ -78,7 +79,7 @@ class dp_sgd {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
 
-  /// Throws std::invalid_argument naming an option that is missing or out of range.
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
   dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
          Generator generator = Generator{})
       : executor_{&executor},
@@ -97,6 +98,7 @@ class dp_sgd {
       losses_.resize(options.max_batch.count);
       norms_.resize(options.max_batch.count);
     }
+    clip_norm_ = options.clip ? options.clip->value() : sensitivity();
     const double deviation = options.noise->value() * sensitivity();
     if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
       throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
@@ -149,12 +151,24 @@ class dp_sgd {
     const auto require = [](bool given, const char* name) {
       if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
     };
-    require(options.clip.has_value(), "clip");
+    const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+    if (options.clipping == clipping_kind::per_group) {
+      constexpr std::size_t groups = detail::clipping_groups<Network>;
+      if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
+      require(!options.group_bounds.empty(), "group_bounds");
+      if (options.group_bounds.size() != groups) {
+        refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+               " bounds, the network has " + std::to_string(groups) + " clipping groups");
+      }
+    } else {
+      require(options.clip.has_value(), "clip");
+      if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+    }
     require(options.noise.has_value(), "noise");
     require(options.sampling.has_value(), "sampling");
     require(options.divisor.has_value(), "divisor");
     require(options.learning_rate.has_value(), "learning_rate");
-    if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
+    if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
     return options;
   }
   static void require_fit(const dataset<input_value, target>& records) {
@@ -185,13 +199,20 @@ class dp_sgd {
         return f(sum(clip_per_layer(gradients, *options_.clip)));
       case clipping_kind::automatic:
         return f(sum(normalise(gradients, *options_.clip)));
+      case clipping_kind::per_group:
+        if constexpr (detail::clipping_groups < Network >> 1) {
+          return f(sum(clip_per_group(gradients, options_.group_bounds)));
+        } else {
+          return f(sum(clip(gradients, options_.group_bounds.front())));  // one group is the whole
+        }
       default:
         return f(sum(clip(gradients, *options_.clip)));
     }
   }
   [[nodiscard]] double sensitivity() {
     const std::vector<std::uint32_t> nobody;
-    const dataset<input_value, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const dataset<input_value, target> no_records{
+        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
                         [](const auto& sum) { return sum.sensitivity(); });
@@ -227,7 +248,7 @@ class dp_sgd {
         continue;
       }
       metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > options_.clip->value()) ++metrics_.clipped;
+      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
     }
   }
 
@@ -243,6 +264,7 @@ class dp_sgd {
   any_optimizer optimizer_;
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
+  double clip_norm_ = 0;  ///< above it, a norm counts as clipped
   layer_randomness randomness_;
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;

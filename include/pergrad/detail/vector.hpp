@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
+// pergrad/detail/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
 //
 // Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
 // touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
@@ -184,8 +184,9 @@ class first_lanes {
   static mask_type mask_of(std::size_t count) noexcept { return count; }
   /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
   void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
-    if constexpr (vector_lanes < Scalar >> 2) {
+    if constexpr (lanes > 2) {
       if (mask_ > 1) {
         to[1] = from[1];
       }

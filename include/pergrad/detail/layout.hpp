@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
+// pergrad/detail/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
 //
 // Every value of a sample is (depth, height, width, channels) with the channels of a pixel side by side. Rank 1 is one
 // pixel; rank 2 is one column of pixels, a position a pixel, whether PyTorch numbers it (positions, features) or

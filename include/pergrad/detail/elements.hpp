@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/vector.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
+template <class Scalar, class Function>
+inline void for_each_vector(index count, Function&& f) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  index first = 0;
+  for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
+  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
+}
+
+template <class Scalar>
+inline void add_to(Scalar* to, const Scalar* from, index count) {
+  for_each_vector<Scalar>(
+      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
+}
+/// to += weight * from
+template <class Scalar>
+inline void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+  });
+}
+/// to += weight * from^2
+template <class Scalar>
+inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> value = lanes.load(from + i);
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+  });
+}
+
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
+template <class Scalar>
+[[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> sums[2]{};
+  const index whole = count - count % (2 * width);
+  for (index i = 0; i < whole; i += 2 * width) {
+    for (index k = 0; k < 2; ++k) {
+      narrow<Scalar> left;
+      narrow<Scalar> right;
+      std::memcpy(&left, a + i + k * width, sizeof left);
+      std::memcpy(&right, b + i + k * width, sizeof right);
+      sums[k] += widen(left) * widen(right);
+    }
+  }
+  double total = 0;
+  const vector<double> both = sums[0] + sums[1];
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  for (index i = whole; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  return total;
+}
+
+template <class Scalar>
+[[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
+  return dot(a, a, count);
+}
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
+//
+// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
+// the adjoint, an input's view of delta, one product for each phase of the stride.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/host/product.hpp>
+#include <pergrad/host/tables.hpp>
+#include <pergrad/host/windows.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Values of the samples of a tile, from the first one on.
+template <class Value>
+struct images {
+  const layout& of;
+  Value* first;
+  index sample;
+};
+
+/// out (=|+=) left * right + bias, without a bias if it is null.
+template <class Scalar>
+inline void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                          const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  if (accumulate) {
+    product(shape, left, right, out, epilogue::add{});
+  } else if (bias != nullptr) {
+    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
+  } else {
+    product(shape, left, right, out, epilogue::store{});
+  }
+}
+
+/// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
+template <class Scalar>
+void through_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  const affine_map& map = row.map;
+  const layout& x = in.of;
+  const layout& y = out.of;
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index channels = number(map.in_channels / map.groups);
+  const index outputs = number(map.group_outputs());
+  const index width = number(map.kernel.width);
+  const index area = number(map.kernel.height) * width;
+  const product_shape shape =
+      coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
+                 {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                 {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
+                 {width, number(map.dilation.width) * x.column, channels * outputs},
+                 {channels, 1, outputs}},
+                outputs,
+                {samples, in.sample, out.sample},
+                {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
+  const Scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
+                       number(map.padding.width) * x.column;
+  Scalar* to = out.first + y.start;
+  const Scalar* panel = panels + row.forward_panel;
+  const index panel_step = number(map.view_width()) * outputs;
+  for (index g = 0; g < number(map.groups); ++g) {
+    write_product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
+                  bias == nullptr ? nullptr : bias + g * outputs, accumulate);
+  }
+}
+
+/// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
+/// phase, over delta read through its halo.
+template <class Scalar>
+void through_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  const affine_map& map = row.map;
+  const layout& dx = out.of;
+  const layout& dy = in.of;
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index channels = number(map.in_channels / map.groups);
+  const index outputs = number(map.group_outputs());
+  const Scalar* delta = in.first + dy.start;
+  const Scalar* panel = panels + row.backward_panel;
+  if (row.whole_view) {
+    const index row_values = dx.line_pixels() * dx.values.channels;
+    for (index r = 0; r < dx.lines(); ++r) {
+      const product_shape shape =
+          coalesce({{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
+      write_product(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
+    }
+    return;
+  }
+  for (index g = 0; g < number(map.groups); ++g) {
+    const Scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
+    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+      const index taps = planes.taps * rows.taps * columns.taps;
+      const Scalar* here = panel;
+      panel += taps * outputs * channels;
+      if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
+      Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
+                      columns.first_input * dx.column + g * channels;
+      // Where taps are missing no window reaches these inputs: their sums are empty.
+      const product_shape shape =
+          coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+                     {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+                     {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+                    {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                     {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                     {outputs, 1, channels}},
+                    channels,
+                    {samples, in.sample, out.sample},
+                    {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
+      const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
+      const Scalar* from = delta;
+      if (taps > 0) {
+        from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
+      }
+      write_product(shape, from, here, first, group_bias, accumulate);
+    });
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/network/describe_test.cpp - the table of a network: names as users write them, blocks counted once, what a
+// norm comes from, and columns that stay where they are
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pergrad/describe.hpp>
+#include <pergrad/pergrad.hpp>
+
+namespace {
+
+namespace pg = pergrad;
+
+using reader = pg::network<pg::variable(pg::token_ids(6, 20)), pg::frozen<pg::embedding<8>>,                // 0
+                           pg::tied<0, pg::linear<8>>, pg::tanh, pg::tied<0, pg::linear<8>>,                // 1 - 3
+                           pg::lstm<5, pg::bidirectional, pg::one_bias, pg::last_output>, pg::linear<3>>;   // 4 - 7
+using counter = pg::network<pg::token_ids(6, 20), pg::embedding<4>, pg::rnn<4, pg::relu_cell>, pg::gru<2>,  // 0 - 2
+                            pg::reshape<pg::shape{3, 2, 2}>, pg::conv2d<2, 2, pg::padding<1>>,              // 3, 4
+                            pg::max_pool2d<pg::extent{2, 1}>, pg::reshape<pg::shape{2, 1, 3, 1}>,           // 5, 6
+                            pg::conv3d<2, pg::extent{1, 2, 1}>, pg::flatten, pg::linear<2>>;                // 7 - 9
+
+/// A name that is longer than its column.
+template <class... Any>
+struct with_a_name_that_no_column_of_any_table_has_room_for_and_more : pg::relu {};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(describe)
+
+BOOST_AUTO_TEST_CASE(blocks_are_counted_once_and_frozen_ones_have_no_norm) {
+  const auto rows = pg::describe_rows<reader>();
+  BOOST_REQUIRE(rows.size() == 8U);
+  const std::vector<std::string> norms{"frozen",      "instantiate", "-", "tied",
+                                       "instantiate", "instantiate", "-", "product"};
+  std::size_t parameters = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    BOOST_TEST_CONTEXT("entry " << i) { BOOST_TEST(rows[i].norm == norms[i]); }
+    parameters += rows[i].parameters;
+  }
+  BOOST_TEST(rows[0].parameters == 160U);
+  BOOST_TEST(rows[1].parameters == 72U);
+  BOOST_TEST(rows[3].parameters == 0U);
+  BOOST_TEST(parameters == reader::parameter_count + reader::frozen_parameter_count);
+  const std::string text = pg::describe<reader>();
+  BOOST_TEST(text.find("total  " + std::to_string(reader::parameter_count) + " parameters and 160 frozen, ") !=
+             std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(layers_have_the_names_that_users_write) {
+  const auto rows = pg::describe_rows<reader>();
+  BOOST_TEST(rows[0].layer == "embedding<8>");
+  BOOST_TEST(rows[4].layer == "lstm<5, one_bias, last_output>");
+  BOOST_TEST(rows[5].layer == "lstm<5, one_bias, last_output> backwards");
+  const auto others = pg::describe_rows<counter>();
+  const std::vector<std::string> names{"embedding<4>",
+                                       "rnn<4, relu_cell>",
+                                       "gru<2>",
+                                       "reshape<shape{3, 2, 2}>",
+                                       "conv2d<2, extent{2, 2}, padding<1>>",
+                                       "max_pool2d<extent{2, 1}>",
+                                       "reshape<shape{2, 1, 3, 1}>",
+                                       "conv3d<2, extent{1, 2, 1}>",
+                                       "flatten",
+                                       "linear<2>"};
+  BOOST_REQUIRE(others.size() == names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) BOOST_TEST(others[i].layer == names[i]);
+  BOOST_TEST(others[0].norm == "row sum");
+  BOOST_TEST(pg::describe<counter>().find(" frozen") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(long_names_do_not_move_the_columns) {
+  using net = pg::network<pg::shape{4}, pg::linear<3>,
+                          with_a_name_that_no_column_of_any_table_has_room_for_and_more<int, double>, pg::linear<2>>;
+  const std::string text = pg::describe<net>();
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  BOOST_REQUIRE(lines.size() == 6U);  // head, three entries of which one has two lines, total
+  for (const std::size_t line : {0U, 1U, 2U, 4U}) BOOST_TEST(lines[line].size() == lines[0].size());
+  const std::size_t in = lines[0].find("in ");
+  for (const std::size_t line : {1U, 2U, 4U}) BOOST_TEST(lines[line][in] == '{');
+  const std::string name = pg::describe_rows<net>()[1].layer;
+  BOOST_TEST(lines[2].substr(7, 56) + lines[3].substr(7) == name);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
