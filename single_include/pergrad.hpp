@@ -41,7 +41,8 @@ struct shape {
 
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
-  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0,  // NOLINT(google-explicit-constructor)
+  constexpr shape(std::size_t first, std::size_t second = 0,
+                  std::size_t third = 0,  // NOLINT(google-explicit-constructor)
                   std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 
@@ -272,7 +273,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
 struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
-struct with_method; struct with_strategy; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
+struct with_method; struct with_strategy; struct with_randomness; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
 struct gaussian_noise; struct step;
 // clang-format on
 }  // namespace function
@@ -306,43 +307,43 @@ template <class Where, class Layer, class Given> struct mixes_samples {
   static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md");
 };
 template <class Where, class Layer, class Given> struct needs_an_image {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/networks.md");
+  static_assert(never<Where>, "this layer needs an input of shape {channels, height, width}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_channels_and_positions {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/networks.md");
+  static_assert(never<Where>, "this layer needs an input of shape {channels, positions}: put pergrad::transpose before it if the sequence is {positions, features}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_a_volume {
-  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/networks.md");
+  static_assert(never<Where>, "this layer needs an input of shape {channels, depth, height, width}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_two_axes {
-  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/networks.md");
+  static_assert(never<Where>, "pergrad::transpose exchanges two axes, so it needs an input of shape {positions, features} or {channels, positions}; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct reshape_changes_size {
-  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/networks.md");
+  static_assert(never<Where>, "pergrad::reshape keeps every value, so its shape must have as many as the input; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct output_padding_too_large {
-  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/networks.md");
+  static_assert(never<Where>, "output_padding must be smaller than the stride or the dilation along its axis; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct needs_features {
-  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/networks.md");
+  static_assert(never<Where>, "a linear layer needs an input of shape {features} or {positions, features}: put pergrad::flatten before it; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct kernel_larger_than_padded_input {
   static_assert(never<Where>, "the kernel (with its dilation) is larger than the padded input: no window fits; see docs/networks.md");
 };
 template <class Where, class Layer, class Given> struct groups_do_not_divide_channels {
-  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/networks.md");
+  static_assert(never<Where>, "groups must divide both the input's and the output's channels; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct padding_larger_than_half_the_window {
-  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/networks.md");
+  static_assert(never<Where>, "a pool's padding must be at most half its window, or a window could lie in the padding alone; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct zero_is_no_size {
-  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/networks.md");
+  static_assert(never<Where>, "channels, kernel, stride, dilation, groups and output sizes must be at least 1; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct option_not_offered {
-  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/networks.md");
+  static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/networks.md");
+  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/custom_layers.md");
 };
 template <class Where, class Layer, class Given> struct layer_gives_no_output {
   static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
@@ -369,7 +370,7 @@ template <class Where, class Layer, class Given> struct lengths_are_lost {
   static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct not_on_tiles {
-  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape and parameter_count; see docs/custom_layers.md");
+  static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md");
 };
 template <class Where, class Layer, class Given> struct heads_do_not_divide_features {
   static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md");
@@ -512,8 +513,7 @@ class dataset {
   void require_valid(std::size_t record) const {
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
       throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
-                                  std::to_string(lengths_[record]) + ", allowed are 1 to " +
-                                  std::to_string(input_.e0));
+                                  std::to_string(lengths_[record]) + ", allowed are 1 to " + std::to_string(input_.e0));
     }
     if constexpr (std::is_integral_v<Value>) {
       const Value* ids = input(record);
@@ -556,7 +556,8 @@ void require_fit(const dataset<Value, Target>& records, const char* where) {
   }
   if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
     throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
-                                (given.varying_axis() != 0 ? "varying lengths" : "one length") + ", the network takes " +
+                                (given.varying_axis() != 0 ? "varying lengths" : "one length") +
+                                ", the network takes " +
                                 (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
   }
 }
@@ -646,7 +647,7 @@ class batch {
 // Every parameter block's gradient for sample b is one of
 //     outer-product sum    G_b = sum_t  delta_{b,t} (x) x_{b,t}        (rows = delta, columns = x)
 //     elementwise sum      g_b = sum_t  delta_{b,t} (.) u_{b,t}        (u = 1 for a bias)
-//     row sum              G_b[id] = sum over t with id_{b,t} = id of  delta_{b,t}   (a table of which few rows are used)
+//     row sum              G_b[id] = sum over t with id_{b,t} = id of  delta_{b,t}   (a table, few rows used)
 // so a layer only says WHERE delta, x and u lie. Norms, clipping, sums, materialised gradients and the memory plan are
 // derived. An affine layer (linear, convolution) says even less: y_t = W view_t(x) + b; the view is its x, the output
 // gradient its delta.
@@ -657,12 +658,12 @@ namespace pergrad::inline v0_1 {
 
 /// Where a factor's values lie, for one sample.
 enum class source {
-  activation,  ///< the layer's input x
+  activation,         ///< the layer's input x
   second_activation,  ///< the second input of a layer that has two
-  output,      ///< the layer's output y
-  backprop,    ///< the gradient of the loss with respect to the layer's output
-  saved,       ///< values that the layer's own forward or backward wrote to its saved area
-  ones         ///< the constant 1 (elementwise factors only)
+  output,             ///< the layer's output y
+  backprop,           ///< the gradient of the loss with respect to the layer's output
+  saved,              ///< values that the layer's own forward or backward wrote to its saved area
+  ones                ///< the constant 1 (elementwise factors only)
 };
 
 /// One factor: values at `offset + t * position_stride + i * stride` of a source, for position t and element i.
@@ -680,7 +681,7 @@ struct factor {
   std::size_t rows = 0;       ///< width of delta; for an elementwise sum the block's size
   std::size_t columns = 1;    ///< width of x; 1 for an elementwise sum
   operand delta;
-  operand other;  ///< x of an outer product, u of an elementwise product, the ids of a row sum
+  operand other;        ///< x of an outer product, u of an elementwise product, the ids of a row sum
   bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
   std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
 
@@ -813,9 +814,8 @@ concept has_accepts = requires(shape in) {
 template <class Layer>
 concept has_factors = requires(shape in) {
   Layer::factors(in).size();
-} || requires(shape in) {
-  Layer::factors(in, in).size();
-};
+}
+|| requires(shape in) { Layer::factors(in, in).size(); };
 template <class Layer>
 concept has_saved_count = requires(shape in) {
   { Layer::saved_count(in) } -> std::convertible_to<std::size_t>;
@@ -846,9 +846,8 @@ concept has_scratch_count = requires(shape in) {
 template <class Layer>
 concept has_matrices = requires(shape in) {
   Layer::matrices(in).size();
-} || requires(shape in) {
-  Layer::matrices(in, in).size();
-};
+}
+|| requires(shape in) { Layer::matrices(in, in).size(); };
 /// How many of the output's positions are there if `length` of the input's are. Without it, a layer that works position
 /// by position keeps the length and any other loses it. If positions change their axis, output_shape says so.
 template <class Layer>
@@ -1488,7 +1487,7 @@ struct host_costs {
 // repeated without renumbering. Types are looked up in an indexed base table: recursion over the list would be
 // quadratic to compile.
 
-// pergrad/layers/sequential.hpp - entries of a network that are made of layers: lists, branches, shared and frozen blocks
+// pergrad/layers/sequential.hpp - entries of a network made of layers: lists, branches, shared and frozen blocks
 //
 // None of them computes anything: a network unfolds them into one flat list of nodes, each of which knows how many
 // nodes back its input lies (detail/graph.hpp). Where branches meet, the shared input's gradient is the sum of the
@@ -1668,7 +1667,8 @@ struct unfold<residual<Layers...>> {
                                     typename unfold<typename split::shortcut>::type>::type;
 };
 template <class Layer, class First, class Second>
-struct unfold<merge<Layer, First, Second>> : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
+struct unfold<merge<Layer, First, Second>>
+    : merge_lists<Layer, typename unfold<First>::type, typename unfold<Second>::type> {};
 
 template <class List>
 struct freeze;
@@ -1688,7 +1688,8 @@ struct put_into_group<Group, node_list<Nodes...>> {
                               typename Nodes::tie_type, Nodes::later>...>;
 };
 template <std::size_t Group, class... Layers>
-struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {};
+struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
+};
 
 template <std::size_t Key, class List, class Indices = std::make_index_sequence<List::size>>
 struct tie_together;
@@ -2031,8 +2032,8 @@ template <class Layer>
 }
 
 /// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
-/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the axis
-/// that the layer takes for them.
+/// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
+/// axis that the layer takes for them.
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
   constexpr bool knows = requires { requires Layer::knows_lengths; };
@@ -2295,7 +2296,7 @@ struct gate {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/host/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
+// pergrad/detail/layout.hpp - where a sample's values lie: channels-last rows inside a halo of zeros
 //
 // Every value of a sample is (depth, height, width, channels) with the channels of a pixel side by side. Rank 1 is one
 // pixel; rank 2 is one column of pixels, a position a pixel, whether PyTorch numbers it (positions, features) or
@@ -2469,481 +2470,8 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
-//
-//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
-//
-// A sample's gradient is zero but for its segments: one summed row for each id that occurs in it (positions that hold
-// the same id must be added up before the norm is taken; Lee & Kifer 2020, arXiv:2009.03106). They are found in O(T)
-// with a hash table, and their rows are squared as they are stored, so what is clipped is what is added. Where all
-// positions share one delta, a segment is that delta times how often its id occurs, and only the count is kept.
-//
-// Segments of a chunk of samples are kept until the samples' weights are known. A table is then cut into buckets of
-// rows, and every bucket is summed up by one task, sample after sample: the bits of a sum depend on the order of the
-// samples only. Memory grows with samples x positions x width of a row, never with samples x table.
+// pergrad/host/arrangements.hpp - in which order values are stored: what nodes demand, what they wish, what they get
 
-// pergrad/host/kernels.hpp - everything on the host that is not a matrix product: element loops, windows, packing, dots
-
-#include <cstring>
-
-// pergrad/detail/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
-//
-// What a value is, and why a lane gets a scalar's bits: pergrad/detail/lanes.hpp. Rounding to nearest is assumed.
-// Nothing is converted from floating point to integer: where an integer is needed it is read from the low bits of x
-// + 1.5*2^p, after x has been clamped.
-//
-//   exp       x = n ln2 + r, |r| <= ln2/2 (Cody & Waite 1980: n ln2 is taken off in two parts, the first product
-//             exact); e^r = 1 + r + r^2 q(r), q a polynomial.
-//   expm1     (2^n - 1) + 2^n (e^r - 1), its largest two terms added without loss (Dekker 1971).
-//   log       x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)) (Tang 1990).
-//   log1p     as log, of 1 + x and the rounding error of that sum (Knuth, TAOCP 2, 4.2.2 theorem B): f = x near 0.
-//   tanh      x + x^3 P(x^2)/Q(x^2) for |x| < 0.625, else 1 - 2/(1 + e^2|x|).
-//   sigmoid   1/(1 + e^-x) for x >= 0, else e^x/(1 + e^x), corrected for what e^x and the sum were rounded by.
-//   softplus  max(x, 0) + log1p(e^-|x|).
-//   erf       x + x P(x^2)/Q(x^2) for |x| < 1, else 1 - e^(-x^2) P(|x|)/Q(|x|) (the form is Cody's, 1969).
-//
-// P, Q, q and R interpolate their function at the Chebyshev nodes of its interval (crowded once more towards 1 for
-// erfc), solved in 60 digits; what each leaves over is below a quarter of a unit in the last place of its result.
-// Against libm in the next wider type all are within 2 units in the last place (tests/detail/math_test.cpp).
-// Special values follow C's Annex F: NaN gives NaN, infinities their limits, exp overflows to infinity and underflows
-// gradually, odd functions keep -0.
-
-// pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
-//
-// This is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid device code:
-// no library function, no exceptions, no address of a constexpr object.
-
-#ifdef __CUDACC__
-#define PERGRAD_HD __host__ __device__
-#else
-#define PERGRAD_HD
-#endif
-// pergrad/detail/lanes.hpp - what lets one template serve a scalar and a whole vector register.
-//
-// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
-// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
-// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
-// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
-// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
-// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
-
-namespace pergrad::inline v0_1::math {
-namespace detail {
-
-template <class Value>
-struct value_traits {
-  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
-  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
-  typedef word bits __attribute__((vector_size(sizeof(Value))));
-  static constexpr bool is_vector = true;
-};
-
-template <class Element, class Word>
-struct scalar_traits {
-  using element = Element;
-  using word = Word;
-  using bits = Word;
-  static constexpr bool is_vector = false;
-};
-
-template <>
-struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
-
-template <>
-struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
-
-/// The unsigned integer as wide as one element.
-template <class Value>
-using word_t = typename value_traits<Value>::word;
-
-/// Its scalar or vector, as wide as `Value`.
-template <class Value>
-using bits_t = typename value_traits<Value>::bits;
-
-}  // namespace detail
-
-/// float or double: what one lane of `Value` holds.
-template <class Value>
-using element_t = typename detail::value_traits<Value>::element;
-
-/// Whether `Value` is a vector of the compiler's vector extension.
-template <class Value>
-inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
-
-/// How many elements a `Value` holds; 1 for a scalar.
-template <class Value>
-inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
-
-/// `element` in every lane: constants, and what a choice must put against a vector.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
-  if constexpr (is_vector_v<Value>) {
-    return element - Value{};  // and not +, which would lose the sign of -0
-  } else {
-    return element;
-  }
-}
-
-namespace detail {
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
-  return __builtin_bit_cast(bits_t<Value>, value);
-}
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
-  return __builtin_bit_cast(Value, bits);
-}
-
-}  // namespace detail
-
-/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
-template <class Mask, class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
-  if constexpr (is_vector_v<Value>) {
-    return mask ? if_true : if_false;
-  } else {
-    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
-    using word = detail::bits_t<Value>;
-    const word ones = word{0} - static_cast<word>(mask);
-    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
-  }
-}
-
-/// |x|; clears the sign, of NaN too.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
-  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
-}
-
-/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
-  return select(first < second, second, first);
-}
-
-/// The smaller; `first` if they are equal or either is NaN.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
-  return select(second < first, second, first);
-}
-
-}  // namespace pergrad::inline v0_1::math
-
-namespace pergrad::inline v0_1::math {
-namespace detail {
-
-template <class Element>
-struct float_format;
-
-template <>
-struct float_format<float> {
-  using word = word_t<float>;
-  static constexpr word fraction_bits = 23;
-  static constexpr word bias = 127;
-  static constexpr word sign = 0x8000'0000;
-  static constexpr word sqrt_half = 0x3f35'04f3;
-  static constexpr float shifter = 0x1.8p23F;  // x + shifter rounds x to an integer, which its low bits then hold
-  static constexpr float log2_e = 0x1.715476p+0F;
-  static constexpr float ln2_high = 0x1.62e4p-1F;  // 15 bits: its product with any exponent is exact
-  static constexpr float ln2_low = 0x1.7f7d1cp-20F;
-  static constexpr float least = std::numeric_limits<float>::min();
-  static constexpr float infinity = std::numeric_limits<float>::infinity();
-  static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
-  static constexpr float exp_lowest = -104.0F;
-  static constexpr float exp_highest = 89.0F;
-  static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
-  static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
-  static constexpr float erf_highest = 4.0F;
-};
-
-template <>
-struct float_format<double> {
-  using word = word_t<double>;
-  static constexpr word fraction_bits = 52;
-  static constexpr word bias = 1023;
-  static constexpr word sign = 0x8000'0000'0000'0000;
-  static constexpr word sqrt_half = 0x3fe6'a09e'667f'3bcd;
-  static constexpr double shifter = 0x1.8p52;
-  static constexpr double log2_e = 0x1.71547652b82fep+0;
-  static constexpr double ln2_high = 0x1.62e42feep-1;  // 32 bits
-  static constexpr double ln2_low = 0x1.a39ef35793c76p-33;
-  static constexpr double least = std::numeric_limits<double>::min();
-  static constexpr double infinity = std::numeric_limits<double>::infinity();
-  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  static constexpr double tiny = 0x1p-54;
-  static constexpr double exp_lowest = -746.0;
-  static constexpr double exp_highest = 710.0;
-  static constexpr double expm1_lowest = -38.0;
-  static constexpr double tanh_highest = 20.0;
-  static constexpr double erf_highest = 6.0;
-};
-
-template <class Value>
-using format_of = float_format<element_t<Value>>;
-
-/// 2^(biased - bias).
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value power_of_two(bits_t<Value> biased) noexcept {
-  return from_bits<Value>(biased << format_of<Value>::fraction_bits);
-}
-
-/// lowest + next x + ... by Horner's rule.
-template <class Value, class... Elements>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value polynomial(Value x, element_t<Value> lowest,
-                                                                     Elements... next) noexcept {
-  if constexpr (sizeof...(Elements) == 0) {
-    return splat<Value>(lowest);
-  } else {
-    return lowest + x * polynomial(x, next...);
-  }
-}
-
-/// e^x = 2^exponent (1 + head + tail), |tail| << |head|; exponent in two's complement.
-template <class Value>
-struct exp_parts {
-  Value head;
-  Value tail;
-  bits_t<Value> exponent;
-};
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline exp_parts<Value> split_exp(Value x) noexcept {
-  using traits = format_of<Value>;
-  const Value shifted = x * traits::log2_e + traits::shifter;
-  const Value count = shifted - traits::shifter;
-  const Value head = x - count * traits::ln2_high;
-  const Value low = count * traits::ln2_low;
-  const Value rest = head - low;
-  Value series;
-  if constexpr (std::is_same_v<element_t<Value>, float>) {
-    series = polynomial(rest, 0.5F, 0.166666667F, 0.0416664647F, 0.0083333109F, 0.00139336737F, 0.000198910172F);
-  } else {
-    series = polynomial(rest, 0.5, 0.16666666666666671, 0.04166666666666667, 0.0083333333333261199,
-                        0.0013888888888883737, 0.00019841269874873975, 2.4801587325585839e-5, 2.7557255332554409e-6,
-                        2.7557273594799413e-7, 2.510524515390137e-8, 2.0914707069612353e-9);
-  }
-  return {head, rest * rest * series - low,
-          to_bits(shifted) - __builtin_bit_cast(typename traits::word, traits::shifter)};
-}
-
-/// e^x where neither it nor 2^n leaves the normal range.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_normal(Value x) noexcept {
-  const exp_parts<Value> parts = split_exp(x);
-  return (element_t<Value>{1} + (parts.head + parts.tail)) *
-         power_of_two<Value>(parts.exponent + format_of<Value>::bias);
-}
-
-/// e^x = value (1 + relative_error), for any x.
-template <class Value>
-struct corrected_exp {
-  Value value;
-  Value relative_error;
-};
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline corrected_exp<Value> exp_with_error(Value x) noexcept {
-  using traits = format_of<Value>;
-  constexpr element_t<Value> one{1};
-  const exp_parts<Value> parts =
-      split_exp(min(max(x, splat<Value>(traits::exp_lowest)), splat<Value>(traits::exp_highest)));
-  // 2^n in two factors, because n may lie one beyond the largest exponent and far below the least.
-  const bits_t<Value> biased = parts.exponent + 2 * traits::bias;
-  const bits_t<Value> half = biased >> 1;
-  const Value above_one = parts.head + parts.tail;
-  const Value significand = one + above_one;
-  const Value lost = (one - significand) + above_one;
-  return {significand * power_of_two<Value>(half) * power_of_two<Value>(biased - half), lost * (one - above_one)};
-}
-
-/// log(2^k (1 + f)) for 1 + f in [sqrt 1/2, sqrt 2); `low` is what f and k ln2_high leave over.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log_series(Value count, Value f, Value low) noexcept {
-  using element = element_t<Value>;
-  const Value half_square = element(0.5) * f * f;
-  const Value s = f / (element{2} + f);
-  const Value square = s * s;
-  Value series;
-  if constexpr (std::is_same_v<element, float>) {
-    series = polynomial(square, 0.666666666F, 0.40000122F, 0.285508026F, 0.233309641F);
-  } else {
-    series = polynomial(square, 0.66666666666666697, 0.39999999999899239, 0.28571428626095892, 0.22222211115144162,
-                        0.18182890556695604, 0.15331674030167862, 0.1461703754879165);
-  }
-  return count * format_of<Value>::ln2_high - ((half_square - (s * (half_square + square * series) + low)) - f);
-}
-
-/// A positive normal value = 2^count significand, significand in [sqrt 1/2, sqrt 2).
-template <class Value>
-struct log_parts {
-  Value significand;
-  Value count;
-  bits_t<Value> biased;
-};
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline log_parts<Value> split_log(Value x) noexcept {
-  using traits = format_of<Value>;
-  using word = typename traits::word;
-  using element = element_t<Value>;
-  constexpr word one = traits::bias << traits::fraction_bits;
-  constexpr word fraction_mask = (word{1} << traits::fraction_bits) - 1;
-  constexpr element integers = element(word{1} << traits::fraction_bits);  // from here on one unit is the last bit
-  const bits_t<Value> bits = to_bits(x) + (one - traits::sqrt_half);
-  const bits_t<Value> biased = (bits & ~traits::sign) >> traits::fraction_bits;
-  const Value count =
-      from_bits<Value>(biased + __builtin_bit_cast(word, integers)) - (integers + element(traits::bias));
-  return {from_bits<Value>((bits & fraction_mask) + traits::sqrt_half), count, biased};
-}
-
-/// log1p for 0 <= x or -1 < x, finite.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p_finite(Value x) noexcept {
-  using traits = format_of<Value>;
-  using element = element_t<Value>;
-  const Value sum = element{1} + x;
-  const Value added = sum - element{1};
-  const Value error = (x - added) + (element{1} - (sum - added));
-  const log_parts<Value> parts = split_log(sum);
-  // 2^(1 - k): with 2^-k the largest sums would need an exponent that no number has.
-  const Value scale = power_of_two<Value>(2 * traits::bias + 1 - parts.biased);
-  const Value scaled_error = element(0.5) * error * scale;
-  const Value leading = parts.significand - element{1};
-  const Value f = leading + scaled_error;
-  const Value lost = (leading - f) + scaled_error;
-  const Value result = log_series(parts.count, f, parts.count * traits::ln2_low + lost);
-  return select(abs(x) < splat<Value>(traits::tiny), x, result);
-}
-
-}  // namespace detail
-
-/// e^x. Results below the least normal number round once more (gradual underflow).
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
-  return detail::exp_with_error(x).value;
-}
-
-/// e^x - 1, to full relative accuracy near 0.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value expm1(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  const Value clamped = min(max(x, splat<Value>(traits::expm1_lowest)), splat<Value>(traits::exp_highest));
-  const auto parts = detail::split_exp(clamped);
-  const Value half_power = detail::power_of_two<Value>(parts.exponent + (traits::bias - 1));  // 2^n itself may overflow
-  const Value constant = half_power - element(0.5);
-  const Value linear = half_power * parts.head;
-  const Value sum = constant + linear;
-  const Value lost = (constant - sum) + linear;
-  const Value result = element{2} * (sum + (lost + half_power * parts.tail));
-  return select(abs(x) < splat<Value>(traits::tiny), x, result);
-}
-
-/// Natural logarithm; -inf at 0, NaN below.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  constexpr element raise = element(typename traits::word{1} << traits::fraction_bits);
-  const auto denormal = x < splat<Value>(traits::least);
-  const auto parts = detail::split_log(select(denormal, x * raise, x));
-  const Value count = parts.count - select(denormal, splat<Value>(element(traits::fraction_bits)), Value{});
-  const Value finite = detail::log_series(count, parts.significand - element{1}, count * traits::ln2_low);
-  const Value outside = select(x == Value{}, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
-  return select(x < splat<Value>(traits::infinity), select(x > Value{}, finite, outside), x);
-}
-
-/// log(1 + x), to full relative accuracy near 0; -inf at -1, NaN below.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  const Value pole = splat<Value>(element_t<Value>{-1});
-  const Value outside = select(x == pole, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
-  return select(x < splat<Value>(traits::infinity), select(x > pole, detail::log1p_finite(x), outside), x);
-}
-
-/// Hyperbolic tangent.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value tanh(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  const Value size = min(abs(x), splat<Value>(traits::tanh_highest));
-  const Value square = size * size;
-  Value above;
-  Value below;
-  if constexpr (std::is_same_v<element, float>) {
-    above = detail::polynomial(square, -0.333333333F, -0.0147729852F);
-    below = detail::polynomial(square, 1.0F, 0.444318951F, 0.0158228781F);
-  } else {
-    above = detail::polynomial(square, -0.33333333333333333, -0.020498797014128276, -0.00019917792421746069);
-    below = detail::polynomial(square, 1.0, 0.46149639104238135, 0.023291328284948218, 0.00020653360964084979);
-  }
-  const auto near_zero = size < splat<Value>(element(0.625));
-  const Value numerator = select(near_zero, size * square * above, splat<Value>(element{-2}));
-  const Value denominator = select(near_zero, below, detail::exp_normal(size + size) + element{1});
-  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
-  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
-}
-
-/// Logistic function 1 / (1 + e^-x).
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value sigmoid(Value x) noexcept {
-  constexpr element_t<Value> one{1};
-  const auto power = detail::exp_with_error(-abs(x));
-  const Value sum = one + power.value;
-  const Value lost = ((one - sum) + power.value) + power.value * power.relative_error;
-  const auto negative = x < Value{};
-  const Value rounded = select(negative, power.value, splat<Value>(one)) / sum;
-  // 1 / (1 + p) and p / (1 + p) add up to one, so either is the other's derivative by log p.
-  const Value reciprocal = select(negative, one - rounded, rounded);
-  return rounded + rounded * (select(negative, power.relative_error, Value{}) - lost * reciprocal);
-}
-
-/// log(1 + e^x), without overflow.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value softplus(Value x) noexcept {
-  return max(x, Value{}) + detail::log1p_finite(exp(-abs(x)));
-}
-
-/// Gauss error function 2/sqrt(pi) int_0^x e^(-t^2) dt.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value erf(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  const Value size = min(abs(x), splat<Value>(traits::erf_highest));
-  const Value square = size * size;
-  Value above;
-  Value below;
-  Value far_above;
-  Value far_below;
-  if constexpr (std::is_same_v<element, float>) {
-    above = detail::polynomial(square, 0.128379167F, -0.320349887F, -0.0409917308F, -0.00524891256F);
-    below = detail::polynomial(square, 1.0F, 0.434466955F, 0.0746598807F, 0.00525691711F);
-    far_above = detail::polynomial(size, 1.00101401F, 0.736984618F, 0.235814343F, -8.0558799e-5F);
-    far_below = detail::polynomial(size, 1.0F, 1.87175337F, 1.32900761F, 0.415254521F);
-  } else {
-    above = detail::polynomial(square, 0.12837916709551257, -0.31698916933954893, -0.048371274599796295,
-                               -0.0088223363248167772, -0.00049664035253739076, -2.0780228076561899e-5);
-    below = detail::polynomial(square, 1.0, 0.46064498648983655, 0.093874608765124095, 0.010705251871973175,
-                               0.00069373623323491591, 2.0866484101019163e-5);
-    far_above =
-        detail::polynomial(size, 0.99999999670728632, 1.8298552575063472, 1.6525806387586935, 0.92374240264294516,
-                           0.3417085341869327, 0.083629048448242701, 0.01264788648504756, 0.00093536571645476184);
-    far_below =
-        detail::polynomial(size, 1.0, 2.9582343862885306, 3.9905909053962238, 3.220659672292991, 1.7105849169570096,
-                           0.61687082786767299, 0.1490576123099342, 0.022417793825188561, 0.0016578925871363651);
-  }
-  const auto near_zero = size < splat<Value>(element{1});
-  const Value numerator = select(near_zero, size * above, -(detail::exp_normal(-square) * far_above));
-  const Value denominator = select(near_zero, below, far_below);
-  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
-  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
-}
-
-}  // namespace pergrad::inline v0_1::math
 // pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
 
 namespace pergrad::inline v0_1::on_host {
@@ -2976,10 +2504,10 @@ struct node_row {
   shape in_shape;  ///< logical shapes
   shape in2_shape;
   shape out_shape;
-  bool in_place = false;  ///< the output overwrites the input
-  bool staged = false;    ///< the input is stored in another order than the node reads it in, and copied first
+  bool in_place = false;        ///< the output overwrites the input
+  bool staged = false;          ///< the input is stored in another order than the node reads it in, and copied first
   std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
-  bool backward = false;  ///< anything before or in this node has parameters
+  bool backward = false;        ///< anything before or in this node has parameters
   bool input_gradient = false;
   bool input2_gradient = false;
   bool accumulate = false;  ///< a later consumer of the input has written its gradient already
@@ -2988,8 +2516,8 @@ struct node_row {
   index parameters = 0;
   index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
   index weight_count = 0;     ///< of all
-  affine_map map;           ///< affine: in the stored image's terms
-  index forward_panel = 0;  ///< affine: offset of its packed weights
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;                            ///< affine: one position that sees every input once
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
@@ -3000,7 +2528,7 @@ struct node_row {
   std::array<matrix, most_matrices> matrices{};
   std::array<index, most_matrices> panel_offsets{};
   bool copies_in2 = false;
-  bool direct_dx = false;   ///< tiled: dx is written where it belongs, without a copy
+  bool direct_dx = false;  ///< tiled: dx is written where it belongs, without a copy
   bool direct_dx2 = false;
   bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
   bool copies_out = false;
@@ -3106,16 +2634,205 @@ struct sparse_leaf {
   [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
 };
 
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
-//
-// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
-// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
-// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
-// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache.
+/// The first leaf of a node and the one behind its last.
+template <class Leaves>
+[[nodiscard]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
+                                                             std::size_t node) {
+  std::size_t first = 0;
+  while (first < count && leaves[first].node < node) ++first;
+  std::size_t last = first;
+  while (last < count && leaves[last].node == node) ++last;
+  return {first, last};
+}
 
-// pergrad/host/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/windows.hpp - an affine layer's windows: halos, and the stride phases of the input gradient
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
+[[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
+  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
+         map.groups == 1 && !map.adjoint;
+}
+/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+/// Precondition: PyTorch numbers the image channels first, or it is one pixel.
+[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
+  map.in_channels = static_cast<std::size_t>(in.channels);
+  map.in_size = {static_cast<std::size_t>(in.depth), static_cast<std::size_t>(in.height),
+                 static_cast<std::size_t>(in.width)};
+  map.kernel = map.in_size;
+  return map;
+}
+
+/// Zeros that the windows of one axis read beyond its end.
+[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
+                                     std::size_t padding, std::size_t size) {
+  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
+  return std::max<index>(0, last - static_cast<index>(padding + size));
+}
+[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
+  return {static_cast<index>(map.padding.height),
+          static_cast<index>(map.padding.width),
+          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
+                 map.in_size.height),
+          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
+                 map.in_size.width),
+          static_cast<index>(map.padding.depth),
+          beyond(map.out_size.depth, map.stride.depth, map.dilation.depth, map.kernel.depth, map.padding.depth,
+                 map.in_size.depth)};
+}
+[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
+  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint;
+}
+
+/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
+/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+struct phase {
+  index first_input = 0;
+  index inputs = 0;
+  index first_tap = 0;
+  index tap_step = 1;
+  index taps = 0;
+  index first_delta = 0;
+  index delta_step = 1;
+};
+[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
+                                       index dilation) {
+  phase result;
+  result.first_input = ((number - padding) % stride + stride) % stride;
+  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
+  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
+  if (result.first_tap == kernel) return result;
+  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
+  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
+  result.delta_step = result.tap_step * dilation / stride;
+  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
+  return result;
+}
+
+/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
+template <class Function>
+inline void for_each_phase(const affine_map& map, Function&& f) {
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  for (index d = 0; d < number(map.stride.depth); ++d) {
+    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
+                                  number(map.padding.depth), number(map.dilation.depth));
+    for (index r = 0; r < number(map.stride.height); ++r) {
+      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                  number(map.padding.height), number(map.dilation.height));
+      for (index s = 0; s < number(map.stride.width); ++s) {
+        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                       number(map.padding.width), number(map.dilation.width));
+        f(planes, rows, columns);
+      }
+    }
+  }
+}
+
+/// Zeros that the input gradient's windows read before and after delta, along one axis.
+[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
+                                                            std::size_t stride, std::size_t padding,
+                                                            std::size_t dilation) {
+  std::array<index, 2> reach{};
+  for (std::size_t number = 0; number < stride; ++number) {
+    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
+                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
+    if (p.taps == 0 || p.inputs == 0) continue;
+    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
+    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
+  }
+  return reach;
+}
+[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
+  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
+                                   map.padding.height, map.dilation.height);
+  const auto planes = backward_reach(map.in_size.depth, map.out_size.depth, map.kernel.depth, map.stride.depth,
+                                     map.padding.depth, map.dilation.depth);
+  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
+                                      map.padding.width, map.dilation.width);
+  return {rows[0], columns[0], rows[1], columns[1], planes[0], planes[1]};
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Are the layer's rank-2 shapes (channels, positions)?
+template <class Layer>
+[[nodiscard]] constexpr bool is_channels_first() {
+  return requires { requires Layer::channels_first; };
+}
+/// How the input of a node that reads images must be stored; no channels: any way will do.
+template <class Layer>
+[[nodiscard]] constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
+  const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
+                                             : kind != node_kind::pooling && !detail::reads_images<Layer>;
+  return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
+}
+/// How a node stores its output; no channels: as the reader wishes.
+template <class Layer>
+[[nodiscard]] constexpr arrangement writes(node_kind kind, shape out) {
+  const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
+  return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
+}
+/// Are the values of such a node stored as its input is?
+[[nodiscard]] constexpr bool keeps_arrangement(node_kind kind) {
+  return kind == node_kind::reshape || kind == node_kind::elementwise || kind == node_kind::branch_sum;
+}
+/// The column of pixels that a shape of rank 2 is stored as: as it is if it is one, else (positions, features).
+[[nodiscard]] constexpr arrangement column_of(shape of, arrangement now) {
+  return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
+}
+/// A wish is granted, except that a sequence stays a column of positions.
+[[nodiscard]] constexpr arrangement choose(shape of, arrangement wish) {
+  if (wish.channels == 0 || (of.rank() == 2 && wish != arrange(of, true))) return arrange(of, false);
+  return wish;
+}
+
+/// How the first reader of each slot that cares wants it to be stored.
+template <class Structure>
+[[nodiscard]] constexpr std::array<arrangement, Structure::size + 1> wishes(
+    const std::array<node_row, Structure::size>& nodes, const std::array<arrangement, Structure::size>& read_as,
+    const std::array<bool, Structure::size>& transposes) {
+  std::array<arrangement, Structure::size + 1> wished{};
+  for (arrangement& each : wished) each.channels = 0;
+  for (std::size_t i = Structure::size; i-- > 0;) {
+    arrangement wish = read_as[i];
+    if (transposes[i]) {
+      const shape out = Structure::shapes[i + 1];
+      wish = choose(out, wished[i + 1]).transposed();
+      if (wished[i + 1].channels == 0) wish.channels = 0;
+    } else if (keeps_arrangement(nodes[i].kind)) {
+      wish = wished[i + 1];
+    }
+    if (wish.channels != 0) wished[Structure::inputs[i]] = wish;
+  }
+  return wished;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/leaf_tables.hpp - the factor leaves of a network: a row for each use of each block of parameters
+
+// pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// A sample's gradient is zero but for its segments: one summed row for each id that occurs in it (positions that hold
+// the same id must be added up before the norm is taken; Lee & Kifer 2020, arXiv:2009.03106). They are found in O(T)
+// with a hash table, and their rows are squared as they are stored, so what is clipped is what is added. Where all
+// positions share one delta, a segment is that delta times how often its id occurs, and only the count is kept.
+//
+// Segments of a chunk of samples are kept until the samples' weights are known. A table is then cut into buckets of
+// rows, and every bucket is summed up by one task, sample after sample: the bits of a sum depend on the order of the
+// samples only. Memory grows with samples x positions x width of a row, never with samples x table.
+
+// pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
+
+#include <cstring>
+
+// pergrad/detail/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
 //
 // Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
 // touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
@@ -3295,8 +3012,9 @@ class first_lanes {
   static mask_type mask_of(std::size_t count) noexcept { return count; }
   /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
   void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
-    if constexpr (vector_lanes < Scalar >> 2) {
+    if constexpr (lanes > 2) {
       if (mask_ > 1) {
         to[1] = from[1];
       }
@@ -3314,188 +3032,12 @@ class first_lanes {
 
 namespace pergrad::inline v0_1::on_host {
 
-namespace transpose_detail {
-
-/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...);
-}
-/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...);
-}
-
-template <class Scalar>
-inline constexpr std::size_t side = vector_lanes<Scalar>;
-
-template <class Scalar, std::size_t Step = 1>
-inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
-  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  for (std::size_t i = 0; i < side<Scalar>; ++i) {
-    if ((i & Step) != 0) continue;
-    const vector<Scalar> a = rows[i];
-    const vector<Scalar> b = rows[i + Step];
-    rows[i] = lower<Step>(a, b, lanes);
-    rows[i + Step] = upper<Step>(a, b, lanes);
-  }
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
-}
-
-/// Calls put(to, row) for the rows of the transpose of a square.
-template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
-  std::array<vector<Scalar>, side<Scalar>> rows;
-  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
-  exchange<Scalar>(rows);
-  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i]);
-}
-
-template <class Scalar, class PutVector, class PutOne>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                      const PutVector& put, const PutOne& put_one) noexcept {
-  constexpr auto together = static_cast<index>(side<Scalar>);
-  const index whole_rows = rows / together * together;
-  const index whole_columns = columns / together * together;
-  for (index r = 0; r < whole_rows; r += together) {
-    for (index c = 0; c < whole_columns; c += together) {
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, put);
-    }
-    for (index c = whole_columns; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
-    }
-  }
-  for (index c = 0; c < columns; ++c) {
-    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
-  }
-}
-
-}  // namespace transpose_detail
-
-/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
-template <class Scalar>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                      index to_step) noexcept {
-  transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, row); },
-      [](Scalar* out, Scalar value) { *out = value; });
-}
-/// The same with += in the place of =.
-template <class Scalar>
-inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                          index to_step) noexcept {
-  transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value) { *out += value; });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/windows.hpp - the geometry of an affine layer's windows: halos, and the stride phases of the input
-// gradient
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
-[[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
-  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
-         map.groups == 1 && !map.adjoint;
-}
-/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
-/// Precondition: PyTorch numbers the image channels first, or it is one pixel.
-[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
-  map.in_channels = static_cast<std::size_t>(in.channels);
-  map.in_size = {static_cast<std::size_t>(in.depth), static_cast<std::size_t>(in.height),
-                 static_cast<std::size_t>(in.width)};
-  map.kernel = map.in_size;
-  return map;
-}
-
-/// Zeros that the windows of one axis read beyond its end.
-[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
-                                     std::size_t padding, std::size_t size) {
-  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
-  return std::max<index>(0, last - static_cast<index>(padding + size));
-}
-[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
-  return {static_cast<index>(map.padding.height),
-          static_cast<index>(map.padding.width),
-          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
-                 map.in_size.height),
-          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
-                 map.in_size.width),
-          static_cast<index>(map.padding.depth),
-          beyond(map.out_size.depth, map.stride.depth, map.dilation.depth, map.kernel.depth, map.padding.depth,
-                 map.in_size.depth)};
-}
-[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
-  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
-         map.dilation == extent{1} && map.groups == 1 && !map.adjoint;
-}
-
-/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
-/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
-struct phase {
-  index first_input = 0;
-  index inputs = 0;
-  index first_tap = 0;
-  index tap_step = 1;
-  index taps = 0;
-  index first_delta = 0;
-  index delta_step = 1;
-};
-[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
-                                       index dilation) {
-  phase result;
-  result.first_input = ((number - padding) % stride + stride) % stride;
-  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
-  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
-  if (result.first_tap == kernel) return result;
-  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
-  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
-  result.delta_step = result.tap_step * dilation / stride;
-  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
-  return result;
-}
-
-/// Zeros that the input gradient's windows read before and after delta, along one axis.
-[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
-                                                            std::size_t stride, std::size_t padding,
-                                                            std::size_t dilation) {
-  std::array<index, 2> reach{};
-  for (std::size_t number = 0; number < stride; ++number) {
-    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
-                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
-    if (p.taps == 0 || p.inputs == 0) continue;
-    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
-    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
-  }
-  return reach;
-}
-[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
-  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
-                                   map.padding.height, map.dilation.height);
-  const auto planes = backward_reach(map.in_size.depth, map.out_size.depth, map.kernel.depth, map.stride.depth,
-                                     map.padding.depth, map.dilation.depth);
-  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
-                                      map.padding.width, map.dilation.width);
-  return {rows[0], columns[0], rows[1], columns[1], planes[0], planes[1]};
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Calls f(first, lanes) over `count` elements: whole vectors first, then the rest as `first_lanes`.
+/// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
 template <class Scalar, class Function>
 inline void for_each_vector(index count, Function&& f) {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  struct whole {
-    [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
-    void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
-  };
   index first = 0;
-  for (; first + lanes <= count; first += lanes) f(first, whole{});
+  for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
   if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
 }
 
@@ -3525,8 +3067,8 @@ template <class Scalar>
 [[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
   vector<double> sums[2]{};
-  index i = 0;
-  for (; i + 2 * width <= count; i += 2 * width) {
+  const index whole = count - count % (2 * width);
+  for (index i = 0; i < whole; i += 2 * width) {
     for (index k = 0; k < 2; ++k) {
       narrow<Scalar> left;
       narrow<Scalar> right;
@@ -3538,302 +3080,13 @@ template <class Scalar>
   double total = 0;
   const vector<double> both = sums[0] + sums[1];
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  for (; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  for (index i = whole; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return total;
 }
 
 template <class Scalar>
 [[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
   return dot(a, a, count);
-}
-
-/// to[i * to_step] (=|+=) from[i * from_step]
-template <class Scalar>
-inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count, bool accumulate) {
-  if (from_step == 1 && to_step == 1) {
-    if (accumulate) {
-      add_to(to, from, count);
-    } else {
-      std::copy_n(from, count, to);
-    }
-  } else if (accumulate) {
-    for (index i = 0; i < count; ++i) to[i * to_step] += from[i * from_step];
-  } else {
-    for (index i = 0; i < count; ++i) to[i * to_step] = from[i * from_step];
-  }
-}
-/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
-/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
-/// others, pixels).
-template <class Function>
-inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
-  const index line_pixels = image.line_pixels();
-  for (index number = 0; number < image.lines(); ++number) {
-    const index first = image.line_start(number);
-    for (index pixel = 0; pixel < line_pixels; pixel += line) {
-      const index together = std::min(line, line_pixels - pixel);
-      const index here = first + pixel * image.column;
-      const index there = plain_start + number * line_pixels + pixel;
-      copy(here, there, together);
-    }
-  }
-}
-/// Copies or adds the values of one layout into another, whatever their halos and orders.
-template <class Scalar>
-inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
-  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
-  if (from.values.agrees_with(to.values)) {
-    for_each_stretch(from, to, [&](index source, index target, index count) {
-      copy_strided(values + source, 1, out + target, 1, count, accumulate);
-    });
-  } else if (from.values.plain() && from.dense() && !to.values.plain()) {
-    transpose_blocks(to, from.start, [&](index target, index source, index count) {
-      turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
-    });
-  } else if (to.values.plain() && to.dense() && !from.values.plain()) {
-    transpose_blocks(from, to.start, [&](index source, index target, index count) {
-      turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
-    });
-  } else {
-    run_cursor source{from};
-    run_cursor target{to};
-    for (index left = from.values.size(); left > 0;) {
-      const index count = std::min(source.left(), target.left());
-      copy_strided(values + source.at(), source.step(), out + target.at(), target.step(), count, accumulate);
-      left -= count;
-      source.advance(count);
-      target.advance(count);
-    }
-  }
-}
-template <class Scalar>
-inline void fill_zero(const layout& to, Scalar* out) {
-  for_each_stretch(to, to, [&](index target, index, index count) { std::fill_n(out + target, count, Scalar{0}); });
-}
-
-/// An elementwise layer over the values of one sample.
-template <class Layer, class Scalar>
-struct elementwise_kernel {
-  static constexpr bool on_vectors = requires { requires Layer::on_vectors; };
-
-  static void forward(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
-    for_each_stretch(x_layout, y_layout, [&](index source, index target, index count) {
-      if constexpr (on_vectors) {
-        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          lanes.store(y + target + i, Layer::value(vector<Scalar>{lanes.load(x + source + i)}));
-        });
-      } else {
-        for (index i = 0; i < count; ++i) y[target + i] = Layer::value(x[source + i]);
-      }
-    });
-  }
-
-  /// dx (=|+=) dy f'(x, y). Values and gradients share their arrangement, so they are walked in step.
-  static void backward(const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
-                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
-                       bool accumulate) {
-    const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
-    const arrangement& values = x_layout.values;
-    const index rows_count = dense ? 1 : values.depth * values.height;
-    const index count = dense ? values.size() : values.width * values.channels;
-    index plane = 0;
-    index row = 0;
-    for (index r = 0; r < rows_count; ++r) {
-      const Scalar* x_row = x + x_layout.start + plane * x_layout.plane + row * x_layout.row;
-      const Scalar* y_row = y + y_layout.start + plane * y_layout.plane + row * y_layout.row;
-      const Scalar* dy_row = dy + dy_layout.start + plane * dy_layout.plane + row * dy_layout.row;
-      Scalar* dx_row = dx + dx_layout.start + plane * dx_layout.plane + row * dx_layout.row;
-      if (++row == values.height) {
-        row = 0;
-        ++plane;
-      }
-      if constexpr (on_vectors) {
-        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          const vector<Scalar> slope =
-              Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
-          const vector<Scalar> part = lanes.load(dy_row + i) * slope;
-          lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
-        });
-      } else {
-        for (index i = 0; i < count; ++i) {
-          const Scalar part = dy_row[i] * Layer::derivative(x_row[i], y_row[i]);
-          dx_row[i] = accumulate ? dx_row[i] + part : part;
-        }
-      }
-    }
-  }
-};
-
-/// What a window covers along each axis.
-struct window_box {
-  window_range planes{0, 1};
-  window_range rows;
-  window_range columns;
-};
-
-/// A pooling layer over one sample: its window rule applied to whole vectors of channels.
-template <class Layer, class Scalar>
-struct pooling_kernel {
-  static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
-    for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        vector<Scalar> sum = Layer::template start<vector<Scalar>>();
-        for_each_tap(x_layout, x_layout, box,
-                     [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
-        lanes.store(y + output + c, Layer::finish(sum, divisor));
-      });
-    });
-  }
-
-  /// Adds every input's share of dy to dx.
-  static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
-                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
-    for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const vector<Scalar> best = lanes.load(y + output + c);
-        vector<Scalar> remaining = lanes.load(dy + backprop + c);
-        for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
-          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-        });
-      });
-    });
-  }
-
- private:
-  static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
-
-  template <class Function>
-  static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
-    const auto number = [](index value) { return static_cast<std::size_t>(value); };
-    for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
-      window_box box;
-      if constexpr (has_planes) box.planes = Layer::planes(in, number(d));
-      for (index i = 0; i < y.values.height; ++i) {
-        box.rows = Layer::rows(in, number(i));
-        for (index j = 0; j < y.values.width; ++j) {
-          box.columns = Layer::columns(in, number(j));
-          std::size_t divisor = 1;
-          if constexpr (has_planes) {
-            divisor = Layer::divisor(in, number(d), number(i), number(j));
-          } else {
-            divisor = Layer::divisor(in, number(i), number(j));
-          }
-          f(box, y.start + d * y.plane + i * y.row + j * y.column, dy.start + d * dy.plane + i * dy.row + j * dy.column,
-            static_cast<Scalar>(divisor));
-        }
-      }
-    }
-  }
-  template <class Function>
-  static void for_each_tap(const layout& x, const layout& dx, const window_box& box, Function&& f) {
-    const auto in_plane = [&](index start, index dx_start) {
-      for (auto r = static_cast<index>(box.rows.begin); r < static_cast<index>(box.rows.end); ++r) {
-        for (auto s = static_cast<index>(box.columns.begin); s < static_cast<index>(box.columns.end); ++s) {
-          f(start + r * x.row + s * x.column, dx_start + r * dx.row + s * dx.column);
-        }
-      }
-    };
-    if constexpr (has_planes) {
-      for (auto d = static_cast<index>(box.planes.begin); d < static_cast<index>(box.planes.end); ++d) {
-        in_plane(x.start + d * x.plane, dx.start + d * dx.plane);
-      }
-    } else {
-      in_plane(x.start, dx.start);
-    }
-  }
-};
-
-/// Weights of outputs [first, last) from PyTorch's order into the forward panel
-/// `[group][kd][kh][kw][channel][output]`.
-template <class Scalar>
-inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
-  const auto taps = static_cast<index>(map.kernel.size());
-  const auto channels = static_cast<index>(map.in_channels / map.groups);
-  const auto outputs = static_cast<index>(map.group_outputs());
-  const index width = channels * taps;
-  for (index n = first; n < last;) {
-    // A cache line of outputs at a time: every line of the panel is written once and whole.
-    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
-    const Scalar* from = weights + n * width;
-    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
-    if (taps == 1) {
-      transpose(from, width, together, width, to, outputs);
-      n += together;
-      continue;
-    }
-    for (index c = 0; c < channels; ++c) {
-      for (index tap = 0; tap < taps; ++tap) {
-        Scalar* out = to + (tap * channels + c) * outputs;
-        const Scalar* in = from + c * taps + tap;
-        if (together == line) {
-          for (index j = 0; j < line; ++j) out[j] = in[j * width];
-        } else {
-          for (index j = 0; j < together; ++j) out[j] = in[j * width];
-        }
-      }
-    }
-    n += together;
-  }
-}
-
-/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
-template <class Function>
-inline void for_each_phase(const affine_map& map, Function&& f) {
-  const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  for (index d = 0; d < number(map.stride.depth); ++d) {
-    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
-                                  number(map.padding.depth), number(map.dilation.depth));
-    for (index r = 0; r < number(map.stride.height); ++r) {
-      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
-                                  number(map.padding.height), number(map.dilation.height));
-      for (index s = 0; s < number(map.stride.width); ++s) {
-        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                       number(map.padding.width), number(map.dilation.width));
-        f(planes, rows, columns);
-      }
-    }
-  }
-}
-
-/// Weights of outputs [first, last) into the backward panel: per group and phase
-/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
-/// for a view that sees everything once.
-template <class Scalar>
-inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
-  const affine_map& map = row.map;
-  const auto taps = static_cast<index>(map.kernel.size());
-  const auto kernel_width = static_cast<index>(map.kernel.width);
-  const auto kernel_area = static_cast<index>(map.kernel.height) * kernel_width;
-  const auto channels = static_cast<index>(map.in_channels / map.groups);
-  const auto outputs = static_cast<index>(map.group_outputs());
-  for (index n = first; n < last; ++n) {
-    const Scalar* from = weights + n * channels * taps;
-    if (row.whole_view) {
-      for (index c = 0; c < channels; ++c) {
-        for (index tap = 0; tap < taps; ++tap) panel[(n * taps + tap) * channels + c] = from[c * taps + tap];
-      }
-      continue;
-    }
-    const index group = n / outputs;
-    Scalar* to = panel + group * taps * outputs * channels;
-    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
-      const auto turned = [](const phase& axis, index tap) {
-        return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
-      };
-      for (index i = 0; i < planes.taps; ++i) {
-        for (index j = 0; j < rows.taps; ++j) {
-          const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
-          for (index k = 0; k < columns.taps; ++k) {
-            const index tap = tap_row + turned(columns, k);
-            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
-            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
-          }
-        }
-      }
-      to += planes.taps * rows.taps * columns.taps * outputs * channels;
-    });
-  }
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -3862,8 +3115,8 @@ inline constexpr index sparse_buckets = 16;
 /// Slots of the hash table: one an id where that is not much, else four a position.
 [[nodiscard]] constexpr index hash_slots(const sparse_leaf& leaf) noexcept {
   index slots = 64;
-  const index wanted = leaf.vocabulary <= 64 * leaf.all_positions || leaf.vocabulary <= 4096 ? leaf.vocabulary
-                                                                                             : 4 * leaf.all_positions;
+  const index wanted =
+      leaf.vocabulary <= 64 * leaf.all_positions || leaf.vocabulary <= 4096 ? leaf.vocabulary : 4 * leaf.all_positions;
   while (slots < wanted) slots *= 2;
   return slots;
 }
@@ -4083,6 +3336,256 @@ inline void for_each_stretch_of_bucket(const sparse_leaf& leaf, index bucket, Fu
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Fills the leaves into the tables of a `program`.
+template <class Program>
+struct leaf_tables {
+  using structure = typename Program::structure;
+  using tables = typename Program::tables;
+
+  /// Sizes and parameter order of every leaf; places follow once the tile is known.
+  static constexpr void list(tables& t) {
+    detail::for_each_index<Program::size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      const node_row& row = t.nodes[i];
+      index parameter = row.parameters;
+      if (row.parameter_count == 0) return;
+      if constexpr (detail::has_affine<layer>) {
+        const affine_map& map = row.map;
+        const auto taps = static_cast<index>(map.kernel.size());
+        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
+        outer_leaf leaf;
+        leaf.node = i;
+        leaf.groups = static_cast<index>(map.groups);
+        leaf.outputs = static_cast<index>(map.group_outputs());
+        leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
+                           static_cast<index>(map.kernel.height * map.kernel.width)};
+        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
+        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
+        leaf.view[2] = {group_channels, 1, taps};
+        leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
+        leaf.step[0].extent = static_cast<index>(map.out_size.height);
+        leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.parameter_output = group_channels * taps;
+        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
+        leaf.parameters = parameter;
+        add_leaf(t, leaf);
+        parameter += leaf.size();
+        if (map.bias) {
+          elementwise_leaf bias;
+          bias.node = i;
+          const extent places = map.adjoint ? map.in_size : map.out_size;
+          bias.count = static_cast<index>(map.bias_count());
+          bias.step_plane.extent = static_cast<index>(places.depth);
+          bias.step[0].extent = static_cast<index>(places.height);
+          bias.step[1].extent = static_cast<index>(places.width);
+          bias.parameters = parameter;
+          add_leaf(t, bias);
+        }
+      } else if constexpr (detail::has_factors<layer>) {
+        for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
+          if (each.sparse) {
+            sparse_leaf leaf;
+            leaf.node = i;
+            leaf.slot = row.in;
+            leaf.positions = static_cast<index>(each.positions);
+            leaf.delta_step = static_cast<index>(each.delta.position_stride);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.width = static_cast<index>(each.columns);
+            leaf.vocabulary = static_cast<index>(each.rows);
+            leaf.skipped = each.skipped_id < each.rows ? static_cast<index>(each.skipped_id) : -1;
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else if (each.outer) {
+            outer_leaf leaf;
+            leaf.node = i;
+            leaf.outputs = static_cast<index>(each.rows);
+            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.parameter_output = static_cast<index>(each.columns);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          } else {
+            elementwise_leaf leaf;
+            leaf.node = i;
+            leaf.ones = each.other.from == source::ones;
+            leaf.count = static_cast<index>(each.rows);
+            leaf.step[1].extent = static_cast<index>(each.positions);
+            leaf.delta_stride = static_cast<index>(each.delta.stride);
+            leaf.other_stride = static_cast<index>(each.other.stride);
+            leaf.parameters = parameter;
+            add_leaf(t, leaf);
+          }
+          parameter += static_cast<index>(each.size());
+        }
+      }
+    });
+    arrange_segments(t);
+  }
+
+  /// Places of what the factors read, once the tile and the workspace are laid out.
+  static constexpr void resolve(tables& t) {
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& in = t.slots[row.in];
+      const slot& out = t.slots[row.out];
+      const affine_map& map = row.map;
+      // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
+      const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
+      const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
+      leaf.x =
+          (map.adjoint ? out.gradient : in.value)
+              .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
+                  static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
+      leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
+      leaf.x_group = leaf.view[2].extent;
+      leaf.delta_group = leaf.outputs;
+      leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
+      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
+      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
+      leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
+      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
+      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
+    }
+    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+      elementwise_leaf& leaf = t.elementwise[k];
+      const node_row& row = t.nodes[leaf.node];
+      if (row.kind != node_kind::affine) continue;
+      const slot& out = t.slots[row.out];
+      leaf.delta = out.gradient.at(out.gradient_layout.start);
+      leaf.step_plane.delta = out.gradient_layout.plane;
+      leaf.step[0].delta = out.gradient_layout.row;
+      leaf.step[1].delta = out.gradient_layout.column;
+    }
+    std::size_t outer = 0;
+    std::size_t elementwise = 0;
+    std::size_t sparse = 0;
+    detail::for_each_index<Program::size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
+        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        if (t.nodes[i].parameter_count == 0) return;
+        for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
+          const auto delta_step = static_cast<index>(each.delta.position_stride);
+          const auto other_step = static_cast<index>(each.other.position_stride);
+          if (each.sparse) {
+            sparse_leaf& leaf = t.sparse[sparse++];
+            leaf.ids = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+          } else if (each.outer) {
+            outer_leaf& leaf = t.outer[outer++];
+            leaf.x = place_of(t.nodes[i], each.other);
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          } else {
+            elementwise_leaf& leaf = t.elementwise[elementwise++];
+            leaf.delta = place_of(t.nodes[i], each.delta);
+            leaf.other = place_of(t.nodes[i], each.other);
+            leaf.step[1].x = other_step;
+            leaf.step[1].delta = delta_step;
+          }
+        }
+      }
+    });
+  }
+
+ private:
+  template <std::size_t Index>
+  using layer_at = typename Program::template layer_at<Index>;
+
+  static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    leaf.owner = t.sparse_count;
+    for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
+      if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
+    }
+    t.sparse[t.sparse_count++] = leaf;
+  }
+  /// Where the segments of a sample lie.
+  static constexpr void arrange_segments(tables& t) {
+    for (std::size_t k = 0; k < t.sparse_count; ++k) t.sparse[t.sparse[k].owner].all_positions += t.sparse[k].positions;
+    for (std::size_t k = 0; k < t.sparse_count; ++k) {
+      sparse_leaf& leaf = t.sparse[k];
+      if (leaf.owner != k) continue;
+      leaf.counted = leaf.delta_step == 0 && leaf.delta_stride == 1 && !leaf.use.shared();
+      leaf.integers = t.sparse_integers;
+      leaf.rows = t.sparse_scalars;
+      t.sparse_integers += segment_integers(leaf);
+      t.sparse_scalars += round_up(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+      t.sparse_positions = std::max(t.sparse_positions, leaf.all_positions);
+      t.sparse_slots = std::max(t.sparse_slots, hash_slots(leaf));
+      t.sparse_size += leaf.size();
+    }
+  }
+  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
+    leaf.method =
+        automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
+    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
+    if (leaf.use.first) {
+      if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.size());
+    } else {
+      leaf.native = native_of_first_use(t.outer, t.outer_count, leaf);
+    }
+    t.outer[t.outer_count++] = leaf;
+  }
+  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
+    leaf.use = use_of(leaf.node);
+    if (leaf.use.first) {
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.count);
+    } else {
+      leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
+    }
+    t.elementwise[t.elementwise_count++] = leaf;
+  }
+  static constexpr tied_use use_of(std::size_t node) {
+    tied_use use{structure::owners[node] == node, true};
+    for (std::size_t later = node + 1; later < Program::size; ++later) {
+      if (structure::owners[later] == structure::owners[node]) use.last = false;
+    }
+    return use;
+  }
+  template <class Leaves>
+  static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
+    for (std::size_t k = 0; k < count; ++k) {
+      if (leaves[k].node == structure::owners[leaf.node] && leaves[k].parameters == leaf.parameters) {
+        return leaves[k].native;
+      }
+    }
+    return 0;  // not reached: the first use is listed before
+  }
+
+  static constexpr place place_of(const node_row& row, operand from) {
+    const auto offset = static_cast<index>(from.offset);
+    switch (from.from) {
+      case source::activation:
+        return row.plain_x.at(offset);
+      case source::second_activation:
+        return row.plain_x2.at(offset);
+      case source::output:
+        return row.plain_y.at(offset);
+      case source::saved:
+        return row.saved.at(offset);
+      default:
+        return row.plain_dy.at(offset);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
 /// The tables of a network. `Scalar` only decides what fits into a cache.
 template <class Network>
 struct program {
@@ -4091,12 +3594,10 @@ struct program {
   static constexpr std::size_t size = structure::size;
   template <std::size_t Index>
   using layer_at = typename structure::template layer_at<Index>;
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+  static constexpr shape second_shape_of(std::size_t node) { return structure::shapes[structure::inputs2[node]]; }
 
  private:
-  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
-  static constexpr shape second_shape_of(std::size_t node) {
-    return structure::shapes[structure::inputs2[node]];
-  }
   static constexpr std::size_t most_factors() {
     std::size_t most = 2;
     detail::for_each_index<size>([&](auto i) {
@@ -4139,11 +3640,11 @@ struct program {
     std::size_t elementwise_count = 0;
     std::array<sparse_leaf, most_sparse_leaves()> sparse{};
     std::size_t sparse_count = 0;
-    index sparse_integers = 0;   ///< a sample's, for the segments of all tables
+    index sparse_integers = 0;  ///< a sample's, for the segments of all tables
     index sparse_scalars = 0;
-    index sparse_positions = 0;  ///< the most of any table
-    index sparse_slots = 0;      ///< of a worker's hash table
-    index sparse_size = 0;       ///< parameters of all tables
+    index sparse_positions = 0;    ///< the most of any table
+    index sparse_slots = 0;        ///< of a worker's hash table
+    index sparse_size = 0;         ///< parameters of all tables
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
     std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
@@ -4155,8 +3656,8 @@ struct program {
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
     index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
-    index workspace = 0;  ///< elements of one worker's slots
-    place scratch;        ///< what a tiled layer has for the time of one call
+    index workspace = 0;   ///< elements of one worker's slots
+    place scratch;         ///< what a tiled layer has for the time of one call
     place plain_output, plain_output_gradient;
   };
 
@@ -4223,7 +3724,7 @@ struct program {
       read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
       written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
     });
-    const std::array<arrangement, size + 1> wished = wishes(t, read_as, transposes);
+    const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
     arranged[0] = choose(Network::input_shape, wished[0]);
 
     for (std::size_t i = 0; i < size; ++i) {
@@ -4353,63 +3854,15 @@ struct program {
     }
     t.sample_size += scratch;
     t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
-    list_leaves(t);
+    leaf_tables<program>::list(t);
     t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
     t.scratch.sample = scratch;
     assign_places(t, trained);
     share_slots(t, arranged);
-    resolve_leaves(t);
+    leaf_tables<program>::resolve(t);
     return t;
   }
 
-  /// How the input of a node that reads images must be stored; no channels: any way will do.
-  template <class Layer>
-  static constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
-    const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
-                                               : kind != node_kind::pooling && !detail::reads_images<Layer>;
-    return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
-  }
-  template <class Layer>
-  static constexpr arrangement writes(node_kind kind, shape out) {
-    const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
-    return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
-  }
-  /// Are the layer's rank-2 shapes (channels, positions)?
-  template <class Layer>
-  static constexpr bool is_channels_first() {
-    return requires { requires Layer::channels_first; };
-  }
-  static constexpr bool keeps_arrangement(node_kind kind) {
-    return kind == node_kind::reshape || kind == node_kind::elementwise || kind == node_kind::branch_sum;
-  }
-  /// The column of pixels that a shape of rank 2 is stored as: as it is if it is one, else (positions, features).
-  static constexpr arrangement column_of(shape of, arrangement now) {
-    return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
-  }
-  /// How the first reader of each slot that cares wants it to be stored.
-  static constexpr std::array<arrangement, size + 1> wishes(const tables& t,
-                                                            const std::array<arrangement, size>& read_as,
-                                                            const std::array<bool, size>& transposes) {
-    std::array<arrangement, size + 1> wished{};
-    for (arrangement& each : wished) each.channels = 0;
-    for (std::size_t i = size; i-- > 0;) {
-      arrangement wish = read_as[i];
-      if (transposes[i]) {
-        const shape out = structure::shapes[i + 1];
-        wish = choose(out, wished[i + 1]).transposed();
-        if (wished[i + 1].channels == 0) wish.channels = 0;
-      } else if (keeps_arrangement(t.nodes[i].kind)) {
-        wish = wished[i + 1];
-      }
-      if (wish.channels != 0) wished[structure::inputs[i]] = wish;
-    }
-    return wished;
-  }
-  /// A wish is granted, except that a sequence stays a column of positions.
-  static constexpr arrangement choose(shape of, arrangement wish) {
-    if (wish.channels == 0 || (of.rank() == 2 && wish != arrange(of, true))) return arrange(of, false);
-    return wish;
-  }
   static constexpr void stage(tables& t, std::size_t node) {
     node_row& row = t.nodes[node];
     row.staged = true;
@@ -4446,8 +3899,7 @@ struct program {
   static constexpr bool copies_dx(const node_row& row) {
     return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
   }
-  static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2;
-  }
+  static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2; }
   /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
   static constexpr index tile_for(index sample_elements) {
     constexpr index cache_bytes = index{1} << 20;
@@ -4490,238 +3942,6 @@ struct program {
     t.plain_output = reserve(output);
     t.plain_output_gradient = reserve(output);
     t.workspace += line;  // partial vectors may be read past the end
-  }
-
-  /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list_leaves(tables& t) {
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      const node_row& row = t.nodes[i];
-      index parameter = row.parameters;
-      if (row.parameter_count == 0) return;
-      if constexpr (detail::has_affine<layer>) {
-        const affine_map& map = row.map;
-        const auto taps = static_cast<index>(map.kernel.size());
-        const auto group_channels = static_cast<index>(map.in_channels / map.groups);
-        outer_leaf leaf;
-        leaf.node = i;
-        leaf.groups = static_cast<index>(map.groups);
-        leaf.outputs = static_cast<index>(map.group_outputs());
-        leaf.view_plane = {static_cast<index>(map.kernel.depth), 0,
-                           static_cast<index>(map.kernel.height * map.kernel.width)};
-        leaf.view[0] = {static_cast<index>(map.kernel.height), 0, static_cast<index>(map.kernel.width)};
-        leaf.view[1] = {static_cast<index>(map.kernel.width), 0, 1};
-        leaf.view[2] = {group_channels, 1, taps};
-        leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
-        leaf.step[0].extent = static_cast<index>(map.out_size.height);
-        leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.parameter_output = group_channels * taps;
-        leaf.parameter_group = leaf.outputs * leaf.parameter_output;
-        leaf.parameters = parameter;
-        add_leaf(t, leaf);
-        parameter += leaf.size();
-        if (map.bias) {
-          elementwise_leaf bias;
-          bias.node = i;
-          const extent places = map.adjoint ? map.in_size : map.out_size;
-          bias.count = static_cast<index>(map.bias_count());
-          bias.step_plane.extent = static_cast<index>(places.depth);
-          bias.step[0].extent = static_cast<index>(places.height);
-          bias.step[1].extent = static_cast<index>(places.width);
-          bias.parameters = parameter;
-          add_leaf(t, bias);
-        }
-      } else if constexpr (detail::has_factors<layer>) {
-        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
-          if (each.sparse) {
-            sparse_leaf leaf;
-            leaf.node = i;
-            leaf.slot = row.in;
-            leaf.positions = static_cast<index>(each.positions);
-            leaf.delta_step = static_cast<index>(each.delta.position_stride);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.width = static_cast<index>(each.columns);
-            leaf.vocabulary = static_cast<index>(each.rows);
-            leaf.skipped = each.skipped_id < each.rows ? static_cast<index>(each.skipped_id) : -1;
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else if (each.outer) {
-            outer_leaf leaf;
-            leaf.node = i;
-            leaf.outputs = static_cast<index>(each.rows);
-            leaf.view[2] = {static_cast<index>(each.columns), static_cast<index>(each.other.stride), 1};
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.parameter_output = static_cast<index>(each.columns);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          } else {
-            elementwise_leaf leaf;
-            leaf.node = i;
-            leaf.ones = each.other.from == source::ones;
-            leaf.count = static_cast<index>(each.rows);
-            leaf.step[1].extent = static_cast<index>(each.positions);
-            leaf.delta_stride = static_cast<index>(each.delta.stride);
-            leaf.other_stride = static_cast<index>(each.other.stride);
-            leaf.parameters = parameter;
-            add_leaf(t, leaf);
-          }
-          parameter += static_cast<index>(each.size());
-        }
-      }
-    });
-    arrange_segments(t);
-  }
-  static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
-    leaf.use = use_of(leaf.node);
-    leaf.owner = t.sparse_count;
-    for (std::size_t k = 0; k < t.sparse_count && !leaf.use.first; ++k) {
-      if (t.sparse[k].parameters == leaf.parameters && t.sparse[k].use.first) leaf.owner = k;
-    }
-    t.sparse[t.sparse_count++] = leaf;
-  }
-  /// Where the segments of a sample lie.
-  static constexpr void arrange_segments(tables& t) {
-    for (std::size_t k = 0; k < t.sparse_count; ++k) t.sparse[t.sparse[k].owner].all_positions += t.sparse[k].positions;
-    for (std::size_t k = 0; k < t.sparse_count; ++k) {
-      sparse_leaf& leaf = t.sparse[k];
-      if (leaf.owner != k) continue;
-      leaf.counted = leaf.delta_step == 0 && leaf.delta_stride == 1 && !leaf.use.shared();
-      leaf.integers = t.sparse_integers;
-      leaf.rows = t.sparse_scalars;
-      t.sparse_integers += segment_integers(leaf);
-      t.sparse_scalars += round_up(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
-      t.sparse_positions = std::max(t.sparse_positions, leaf.all_positions);
-      t.sparse_slots = std::max(t.sparse_slots, hash_slots(leaf));
-      t.sparse_size += leaf.size();
-    }
-  }
-  static constexpr void add_leaf(tables& t, outer_leaf leaf) {
-    leaf.use = use_of(leaf.node);
-    const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
-    leaf.method = automatic ? cheapest_method(leaf.block(), sizeof(scalar)) : norm_method::instantiate;
-    t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
-    if (leaf.use.first) {
-      if (leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
-      leaf.native = t.native_size;
-      t.native_size += round_up(leaf.size());
-    } else {
-      leaf.native = native_of_first_use(t.outer, t.outer_count, leaf);
-    }
-    t.outer[t.outer_count++] = leaf;
-  }
-  static constexpr void add_leaf(tables& t, elementwise_leaf leaf) {
-    leaf.use = use_of(leaf.node);
-    if (leaf.use.first) {
-      leaf.native = t.native_size;
-      t.native_size += round_up(leaf.count);
-    } else {
-      leaf.native = native_of_first_use(t.elementwise, t.elementwise_count, leaf);
-    }
-    t.elementwise[t.elementwise_count++] = leaf;
-  }
-  static constexpr tied_use use_of(std::size_t node) {
-    tied_use use{structure::owners[node] == node, true};
-    for (std::size_t later = node + 1; later < size; ++later) {
-      if (structure::owners[later] == structure::owners[node]) use.last = false;
-    }
-    return use;
-  }
-  template <class Leaves>
-  static constexpr index native_of_first_use(const Leaves& leaves, std::size_t count, const auto& leaf) {
-    for (std::size_t k = 0; k < count; ++k) {
-      if (leaves[k].node == structure::owners[leaf.node] && leaves[k].parameters == leaf.parameters) {
-        return leaves[k].native;
-      }
-    }
-    return 0;  // not reached: the first use is listed before
-  }
-
-  static constexpr place place_of(const node_row& row, operand from) {
-    const auto offset = static_cast<index>(from.offset);
-    switch (from.from) {
-      case source::activation:
-        return row.plain_x.at(offset);
-      case source::second_activation:
-        return row.plain_x2.at(offset);
-      case source::output:
-        return row.plain_y.at(offset);
-      case source::saved:
-        return row.saved.at(offset);
-      default:
-        return row.plain_dy.at(offset);
-    }
-  }
-
-  static constexpr void resolve_leaves(tables& t) {
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& in = t.slots[row.in];
-      const slot& out = t.slots[row.out];
-      const affine_map& map = row.map;
-      // Of an adjoint map the input gradient's windows lie over the output gradient, and the input takes delta's place.
-      const layout& x = map.adjoint ? out.gradient_layout : in.value_layout;
-      const layout& delta = map.adjoint ? in.value_layout : out.gradient_layout;
-      leaf.x =
-          (map.adjoint ? out.gradient : in.value)
-              .at(x.start - static_cast<index>(map.padding.depth) * x.plane -
-                  static_cast<index>(map.padding.height) * x.row - static_cast<index>(map.padding.width) * x.column);
-      leaf.delta = (map.adjoint ? in.value : out.gradient).at(delta.start);
-      leaf.x_group = leaf.view[2].extent;
-      leaf.delta_group = leaf.outputs;
-      leaf.view_plane.x = static_cast<index>(map.dilation.depth) * x.plane;
-      leaf.view[0].x = static_cast<index>(map.dilation.height) * x.row;
-      leaf.view[1].x = static_cast<index>(map.dilation.width) * x.column;
-      leaf.step_plane = {leaf.step_plane.extent, static_cast<index>(map.stride.depth) * x.plane, delta.plane};
-      leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
-      leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
-    }
-    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
-      elementwise_leaf& leaf = t.elementwise[k];
-      const node_row& row = t.nodes[leaf.node];
-      if (row.kind != node_kind::affine) continue;
-      const slot& out = t.slots[row.out];
-      leaf.delta = out.gradient.at(out.gradient_layout.start);
-      leaf.step_plane.delta = out.gradient_layout.plane;
-      leaf.step[0].delta = out.gradient_layout.row;
-      leaf.step[1].delta = out.gradient_layout.column;
-    }
-    std::size_t outer = 0;
-    std::size_t elementwise = 0;
-    std::size_t sparse = 0;
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
-        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
-        if (t.nodes[i].parameter_count == 0) return;
-        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) {
-          const auto delta_step = static_cast<index>(each.delta.position_stride);
-          const auto other_step = static_cast<index>(each.other.position_stride);
-          if (each.sparse) {
-            sparse_leaf& leaf = t.sparse[sparse++];
-            leaf.ids = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-          } else if (each.outer) {
-            outer_leaf& leaf = t.outer[outer++];
-            leaf.x = place_of(t.nodes[i], each.other);
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          } else {
-            elementwise_leaf& leaf = t.elementwise[elementwise++];
-            leaf.delta = place_of(t.nodes[i], each.delta);
-            leaf.other = place_of(t.nodes[i], each.other);
-            leaf.step[1].x = other_step;
-            leaf.step[1].delta = delta_step;
-          }
-        }
-      }
-    });
   }
 
  public:
@@ -4904,8 +4124,8 @@ namespace detail {
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
 /// with two inputs takes the second's shape behind the first's.
 template <class Layer, class Initialiser, class Scalar>
-void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first,
-                           std::span<Scalar> parameters, [[maybe_unused]] shape second = {}) {
+void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
+                           [[maybe_unused]] shape second = {}) {
   if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
     Layer::initialise(in, second, initialiser, first, parameters);
   } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
@@ -4964,8 +4184,8 @@ class static_network {
       using layer_type = typename structure::template layer_at<i>;
       constexpr shape in = structure::shapes[structure::inputs[i]];
       if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i],
-                                                  layer_parameters(i), structure::shapes[structure::inputs2[i]]);
+        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i),
+                                                  structure::shapes[structure::inputs2[i]]);
       }
     });
   }
@@ -6082,6 +5302,8 @@ namespace on_host {
 
 template <class Network>
 struct worker;
+template <class Network>
+struct chunk_segments;
 struct tape_access;
 
 /// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
@@ -6111,8 +5333,8 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
-/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few megabytes,
-/// within limits. A multiple of the tile; depends on the network alone.
+/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few
+/// megabytes, within limits. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
@@ -6159,7 +5381,7 @@ class tape {
       finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
       integers_ = {total(program::table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
       scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
-      weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count* sums.count), "a tape's weights"};
+      weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count * sums.count), "a tape's weights"};
       additions_ = {total(program::table.sparse_size, sums.count), "a tape's sums over tables", detail::uninitialised};
     }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
@@ -6174,8 +5396,7 @@ class tape {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
                              direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
-           sizeof(on_host::norm_part) * parts_.size();
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size();
   }
 
   /// Threads that there are workspaces for.
@@ -6184,6 +5405,7 @@ class tape {
  private:
   friend struct on_host::tape_access;
   friend struct on_host::worker<Network>;
+  friend struct on_host::chunk_segments<Network>;
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;
@@ -6238,14 +5460,17 @@ namespace pergrad::inline v0_1 {
 
 /// One entry of a network's unfolded list.
 struct description {
-  std::string layer;
+  std::string layer;  ///< its name, as it would be written in a network where that is possible
   shape in;
   shape out;
-  std::size_t parameters = 0;
-  std::size_t tape_bytes = 0;                     ///< a sample's values and gradients that this entry adds to the tape
+  std::size_t parameters = 0;  ///< trained or frozen; 0 for another use of a tied block, which is counted once
+  std::size_t tape_bytes = 0;  ///< a sample's values and gradients that this entry adds to the tape
   norm_method method = norm_method::elementwise;  ///< of its outer-product block; `elementwise` if it has none
   std::size_t positions = 0;                      ///< T of that block, 0 without one
   double modelled_cost = 0;  ///< multiply-adds a sample for norm and weighted sum, as the plan counts them
+  /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
+  /// where they are first used; `-` without parameters.
+  std::string_view norm = "-";
 };
 
 namespace detail {
@@ -6269,6 +5494,76 @@ template <class Type>
   return result;
 }
 
+/// The parts between commas, of "a, b<c, d>" two.
+[[nodiscard]] inline std::vector<std::string> split_list(std::string_view list) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char each : list) {
+    depth += each == '<' || each == '{' ? 1 : each == '>' || each == '}' ? -1 : 0;
+    if (each == ',' && depth == 0) {
+      parts.emplace_back();
+    } else if (each != ' ' || !parts.back().empty()) {
+      parts.back() += each;
+    }
+  }
+  return parts;
+}
+
+/// "{1, 8, 8}" is a window's depth, height and width; of {lengths, extents, ids} a shape. What says nothing is left
+/// out.
+[[nodiscard]] inline std::string readable_numbers(std::string_view list, bool two_axes) {
+  std::vector<std::string> numbers = split_list(list);
+  std::string kind;
+  if (numbers.size() == 6) {
+    kind = "shape";
+    numbers.pop_back();
+    numbers.erase(numbers.begin());
+    while (numbers.size() > 1 && numbers.back() == "0") numbers.pop_back();
+  } else if (numbers.size() == 3) {
+    kind = "extent";
+    if (two_axes) numbers.erase(numbers.begin());
+  }
+  std::string text = kind + "{";
+  for (std::size_t i = 0; i < numbers.size(); ++i) text += (i > 0 ? ", " : "") + numbers[i];
+  return text + "}";
+}
+
+/// A recurrent layer of one direction, by the name and options that it was written with.
+[[nodiscard]] inline std::string readable_recurrent(const std::string& name) {
+  const std::size_t begin = name.find('<') + 1;
+  const std::vector<std::string> part = split_list(std::string_view{name}.substr(begin, name.size() - begin - 1));
+  const std::size_t cell = part[0].find("_cell");
+  if (part.size() < 6 || cell == std::string::npos) return name;
+  std::string text = part[0].substr(0, cell) + "<" + part[1];
+  if (part[0].find("true") != std::string::npos) text += ", relu_cell";
+  if (part[2] != "2") text += part[2] == "1" ? ", one_bias" : ", no_bias";
+  if (part[4] == "true") text += ", last_output";
+  text += ">";
+  if (part[3] == "true") text += " backwards";
+  if (part[5] == "true") text += " with state";
+  return text;
+}
+
+/// A layer's name as users know it.
+[[nodiscard]] inline std::string readable_name(const std::string& name) {
+  if (name.starts_with("recurrent_core<")) return readable_recurrent(name);
+  const bool two_axes = name.substr(0, name.find('<')).ends_with("2d");
+  std::string text;
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    const std::size_t end = name[at] == '{' ? name.find('}', at) : std::string::npos;
+    if (end == std::string::npos) {
+      text += name[at];
+      continue;
+    }
+    for (const std::string_view kind : {"extent", "shape"}) {
+      if (text.ends_with(kind)) text.resize(text.size() - kind.size());  // some compilers write it, some do not
+    }
+    text += readable_numbers(std::string_view{name}.substr(at + 1, end - at - 1), two_axes);
+    at = end;
+  }
+  return text;
+}
+
 [[nodiscard]] inline std::string to_text(shape of) {
   std::string text = "{";
   for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
@@ -6289,10 +5584,12 @@ template <class Network>
   detail::for_each_index<structure::size>([&](auto index) {
     constexpr std::size_t i = index;
     description& row = rows[i];
-    row.layer = detail::type_name<typename structure::template layer_at<i>>();
+    row.layer = detail::readable_name(detail::type_name<typename structure::template layer_at<i>>());
     row.in = structure::shapes[structure::inputs[i]];
     row.out = structure::shapes[i + 1];
-    row.parameters = structure::parameter_counts[i];
+    const bool has_parameters = structure::parameter_counts[i] > 0;
+    const bool used_before = structure::owners[i] != i;
+    row.parameters = used_before ? 0 : structure::parameter_counts[i];
     const auto slot_bytes = [&](std::size_t which) {
       const on_host::slot& slot = table.slots[which];
       return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
@@ -6314,16 +5611,24 @@ template <class Network>
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
       row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
     }
+    bool is_table = false;
     // A table's rows are instantiated: those that a sample uses, at most one a position.
     for (std::size_t k = 0; k < table.sparse_count; ++k) {
       const on_host::sparse_leaf& leaf = table.sparse[k];
       if (leaf.node != i) continue;
+      is_table = true;
       row.method = norm_method::instantiate;
       row.positions = static_cast<std::size_t>(leaf.positions);
       row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
       if (!leaf.use.first) continue;
       row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+    }
+    if (has_parameters) {
+      row.norm = used_before                         ? "tied"
+                 : structure::trained_counts[i] == 0 ? "frozen"
+                 : is_table                          ? "row sum"
+                                                     : name_of(row.method);
     }
   });
   return rows;
@@ -6336,6 +5641,7 @@ template <class Network>
   if constexpr (std::is_base_of_v<error::explained, Network>) {
     return {};
   } else {
+    constexpr std::size_t name_width = 56;
     char line[512];
     std::string text;
     const auto print = [&](const auto&... values) {
@@ -6348,18 +5654,20 @@ template <class Network>
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      const std::string method{row.parameters == 0 ? std::string_view{"-"} : name_of(row.method)};
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++, row.layer.c_str(),
-            detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes,
-            method.c_str(), row.positions, row.modelled_cost);
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++,
+            row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
+            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), row.positions, row.modelled_cost);
+      for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
+        print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
+      }
       bytes += row.tape_bytes;
       cost += row.modelled_cost;
     }
-    print(
-        "total  %zu parameters, %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f "
-        "multiply-adds a sample\n",
-        Network::parameter_count, bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
-        static_cast<std::size_t>(on_host::lane_count<Network>), cost);
+    print("total  %zu parameters", Network::parameter_count);
+    if (Network::frozen_parameter_count > 0) print(" and %zu frozen", Network::frozen_parameter_count);
+    print(", %zu tape bytes a sample, %zu samples a tile, %zu lanes, modelled cost %.0f multiply-adds a sample\n",
+          bytes, static_cast<std::size_t>(on_host::program<Network>::table.tile),
+          static_cast<std::size_t>(on_host::lane_count<Network>), cost);
     return text;
   }
 }
@@ -6375,11 +5683,11 @@ template <class Network>
 // Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
 // evaluation (evaluate.hpp) computes, and it names the executor.
 
-// pergrad/host/engine.hpp - one pass over a batch: tile by tile through forward, loss, backward, norms, weights and
-// sums
+// pergrad/host/engine.hpp - one pass over a batch: lanes of tiles in parallel, then the lanes' sums
 //
-//   pack weights | lanes in parallel: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]* | add up
-//   lanes
+//   pack weights
+//   lanes in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up lanes
 //
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
 // so the bits of a sum do not depend on the number of threads.
@@ -6387,76 +5695,417 @@ template <class Network>
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
 // tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
 
-// pergrad/host/gather.hpp - sums of outer products from where they were formed to where the caller wants them
+// pergrad/host/chunk_segments.hpp - segments that a chunk's samples leave on the tape, and their weights
 //
-// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
-// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
-// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
+// The sums over tables are formed when the chunk is complete, so what a sample adds to them must be kept until then.
+
+// pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
+
+// pergrad/host/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
+//
+// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
+// the adjoint, an input's view of delta, one product for each phase of the stride.
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
-template <class Scalar>
-struct lane_sum {
-  std::span<const Scalar* const> lanes;
-  Scalar scale = 1;
-  Scalar* out = nullptr;
-  bool accumulate = false;
-
-  /// The sum of one element.
-  void finish(index parameter, index native) const noexcept {
-    Scalar total = 0;
-    for (const Scalar* lane : lanes) total += lane[native];
-    total *= scale;
-    out[parameter] = accumulate ? out[parameter] + total : total;
-  }
-  /// The sums of `count` elements from `native` on into `totals`.
-  void add_lanes(index native, index count, Scalar* totals) const noexcept {
-    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-      vector<Scalar> total{};
-      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
-      part.store(totals + i, total * splat(scale));
-    });
-  }
+/// Values of the samples of a tile, from the first one on.
+template <class Value>
+struct images {
+  const layout& of;
+  Value* first;
+  index sample;
 };
 
-/// Rows [first_row, last_row) of a leaf.
+/// out (=|+=) left * right + bias, without a bias if it is null.
 template <class Scalar>
-inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
-  constexpr index most_rows = 32;
-  constexpr index most_outputs = 64;
-  Scalar totals[most_rows * most_outputs];
-  for (index row = first_row; row < last_row;) {
-    // Rows whose parameters lie equally far apart.
-    const index parameter = parameter_of_row(leaf, row);
-    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
-    index rows = 1;
-    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
-      ++rows;
+inline void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                          const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  if (accumulate) {
+    product(shape, left, right, out, epilogue::add{});
+  } else if (bias != nullptr) {
+    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
+  } else {
+    product(shape, left, right, out, epilogue::store{});
+  }
+}
+
+/// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
+template <class Scalar>
+void through_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  const affine_map& map = row.map;
+  const layout& x = in.of;
+  const layout& y = out.of;
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index channels = number(map.in_channels / map.groups);
+  const index outputs = number(map.group_outputs());
+  const index width = number(map.kernel.width);
+  const index area = number(map.kernel.height) * width;
+  const product_shape shape =
+      coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
+                 {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                 {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
+                 {width, number(map.dilation.width) * x.column, channels * outputs},
+                 {channels, 1, outputs}},
+                outputs,
+                {samples, in.sample, out.sample},
+                {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
+  const Scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
+                       number(map.padding.width) * x.column;
+  Scalar* to = out.first + y.start;
+  const Scalar* panel = panels + row.forward_panel;
+  const index panel_step = number(map.view_width()) * outputs;
+  for (index g = 0; g < number(map.groups); ++g) {
+    write_product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
+                  bias == nullptr ? nullptr : bias + g * outputs, accumulate);
+  }
+}
+
+/// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
+/// phase, over delta read through its halo.
+template <class Scalar>
+void through_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  const affine_map& map = row.map;
+  const layout& dx = out.of;
+  const layout& dy = in.of;
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index channels = number(map.in_channels / map.groups);
+  const index outputs = number(map.group_outputs());
+  const Scalar* delta = in.first + dy.start;
+  const Scalar* panel = panels + row.backward_panel;
+  if (row.whole_view) {
+    const index row_values = dx.line_pixels() * dx.values.channels;
+    for (index r = 0; r < dx.lines(); ++r) {
+      const product_shape shape =
+          coalesce({{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
+      write_product(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
     }
-    for (index n = 0; n < leaf.outputs; n += most_outputs) {
-      const index outputs = std::min(most_outputs, leaf.outputs - n);
-      for (index r = 0; r < rows; ++r) {
-        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+    return;
+  }
+  for (index g = 0; g < number(map.groups); ++g) {
+    const Scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
+    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+      const index taps = planes.taps * rows.taps * columns.taps;
+      const Scalar* here = panel;
+      panel += taps * outputs * channels;
+      if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
+      Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
+                      columns.first_input * dx.column + g * channels;
+      // Where taps are missing no window reaches these inputs: their sums are empty.
+      const product_shape shape =
+          coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+                     {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+                     {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+                    {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
+                     {columns.taps, columns.delta_step * dy.column, outputs * channels},
+                     {outputs, 1, channels}},
+                    channels,
+                    {samples, in.sample, out.sample},
+                    {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
+      const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
+      const Scalar* from = delta;
+      if (taps > 0) {
+        from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
       }
-      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
-      if (step == 1 && sum.accumulate) {
-        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
-      } else if (step == 1) {
-        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
-      } else {
-        for (index k = 0; k < outputs; ++k) {
-          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
-                       rows, sum.accumulate);
-        }
-      }
-    }
-    row += rows;
+      write_product(shape, from, here, first, group_bias, accumulate);
+    });
   }
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/passes.hpp - forward and backward through a worker's workspace, node by node
+// pergrad/host/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
+
+// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache.
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+template <class Scalar, std::size_t Step = 1>
+inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  for (std::size_t i = 0; i < side<Scalar>; ++i) {
+    if ((i & Step) != 0) continue;
+    const vector<Scalar> a = rows[i];
+    const vector<Scalar> b = rows[i + Step];
+    rows[i] = lower<Step>(a, b, lanes);
+    rows[i + Step] = upper<Step>(a, b, lanes);
+  }
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
+}
+
+/// Calls put(to, row) for the rows of the transpose of a square.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+  std::array<vector<Scalar>, side<Scalar>> rows;
+  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
+  exchange<Scalar>(rows);
+  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i]);
+}
+
+template <class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const index whole_rows = rows / together * together;
+  const index whole_columns = columns / together * together;
+  for (index r = 0; r < whole_rows; r += together) {
+    for (index c = 0; c < whole_columns; c += together) {
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, put);
+    }
+    for (index c = whole_columns; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                      index to_step) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, row); },
+      [](Scalar* out, Scalar value) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                          index to_step) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value) { *out += value; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// to[i * to_step] (=|+=) from[i * from_step]
+template <class Scalar>
+inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count, bool accumulate) {
+  if (from_step == 1 && to_step == 1) {
+    if (accumulate) {
+      add_to(to, from, count);
+    } else {
+      std::copy_n(from, count, to);
+    }
+  } else if (accumulate) {
+    for (index i = 0; i < count; ++i) to[i * to_step] += from[i * from_step];
+  } else {
+    for (index i = 0; i < count; ++i) to[i * to_step] = from[i * from_step];
+  }
+}
+/// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
+/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
+/// others, pixels).
+template <class Function>
+inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
+  const index line_pixels = image.line_pixels();
+  for (index number = 0; number < image.lines(); ++number) {
+    const index first = image.line_start(number);
+    for (index pixel = 0; pixel < line_pixels; pixel += line) {
+      const index together = std::min(line, line_pixels - pixel);
+      const index here = first + pixel * image.column;
+      const index there = plain_start + number * line_pixels + pixel;
+      copy(here, there, together);
+    }
+  }
+}
+/// Copies or adds the values of one layout into another, whatever their halos and orders.
+template <class Scalar>
+inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
+  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
+  if (from.values.agrees_with(to.values)) {
+    for_each_stretch(from, to, [&](index source, index target, index count) {
+      copy_strided(values + source, 1, out + target, 1, count, accumulate);
+    });
+  } else if (from.values.plain() && from.dense() && !to.values.plain()) {
+    transpose_blocks(to, from.start, [&](index target, index source, index count) {
+      turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
+    });
+  } else if (to.values.plain() && to.dense() && !from.values.plain()) {
+    transpose_blocks(from, to.start, [&](index source, index target, index count) {
+      turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
+    });
+  } else {
+    run_cursor source{from};
+    run_cursor target{to};
+    for (index left = from.values.size(); left > 0;) {
+      const index count = std::min(source.left(), target.left());
+      copy_strided(values + source.at(), source.step(), out + target.at(), target.step(), count, accumulate);
+      left -= count;
+      source.advance(count);
+      target.advance(count);
+    }
+  }
+}
+template <class Scalar>
+inline void fill_zero(const layout& to, Scalar* out) {
+  for_each_stretch(to, to, [&](index target, index, index count) { std::fill_n(out + target, count, Scalar{0}); });
+}
+
+/// An elementwise layer over the values of one sample.
+template <class Layer, class Scalar>
+struct elementwise_kernel {
+  static constexpr bool on_vectors = requires { requires Layer::on_vectors; };
+
+  static void forward(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    for_each_stretch(x_layout, y_layout, [&](index source, index target, index count) {
+      if constexpr (on_vectors) {
+        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+          lanes.store(y + target + i, Layer::value(vector<Scalar>{lanes.load(x + source + i)}));
+        });
+      } else {
+        for (index i = 0; i < count; ++i) y[target + i] = Layer::value(x[source + i]);
+      }
+    });
+  }
+
+  /// dx (=|+=) dy f'(x, y). Values and gradients share their arrangement, so they are walked in step.
+  static void backward(const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx,
+                       bool accumulate) {
+    const bool dense = x_layout.dense() && y_layout.dense() && dy_layout.dense() && dx_layout.dense();
+    const arrangement& values = x_layout.values;
+    const index rows_count = dense ? 1 : values.depth * values.height;
+    const index count = dense ? values.size() : values.width * values.channels;
+    index plane = 0;
+    index row = 0;
+    for (index r = 0; r < rows_count; ++r) {
+      const Scalar* x_row = x + x_layout.start + plane * x_layout.plane + row * x_layout.row;
+      const Scalar* y_row = y + y_layout.start + plane * y_layout.plane + row * y_layout.row;
+      const Scalar* dy_row = dy + dy_layout.start + plane * dy_layout.plane + row * dy_layout.row;
+      Scalar* dx_row = dx + dx_layout.start + plane * dx_layout.plane + row * dx_layout.row;
+      if (++row == values.height) {
+        row = 0;
+        ++plane;
+      }
+      if constexpr (on_vectors) {
+        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+          const vector<Scalar> slope =
+              Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
+          const vector<Scalar> part = lanes.load(dy_row + i) * slope;
+          lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
+        });
+      } else {
+        for (index i = 0; i < count; ++i) {
+          const Scalar part = dy_row[i] * Layer::derivative(x_row[i], y_row[i]);
+          dx_row[i] = accumulate ? dx_row[i] + part : part;
+        }
+      }
+    }
+  }
+};
+
+/// What a window covers along each axis.
+struct window_box {
+  window_range planes{0, 1};
+  window_range rows;
+  window_range columns;
+};
+
+/// A pooling layer over one sample: its window rule applied to whole vectors of channels.
+template <class Layer, class Scalar>
+struct pooling_kernel {
+  static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        vector<Scalar> sum = Layer::template start<vector<Scalar>>();
+        for_each_tap(x_layout, x_layout, box,
+                     [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+        lanes.store(y + output + c, Layer::finish(sum, divisor));
+      });
+    });
+  }
+
+  /// Adds every input's share of dy to dx.
+  static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
+                       const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
+    for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
+      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const vector<Scalar> best = lanes.load(y + output + c);
+        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+        for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
+          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+        });
+      });
+    });
+  }
+
+ private:
+  static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
+
+  template <class Function>
+  static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
+    const auto number = [](index value) { return static_cast<std::size_t>(value); };
+    for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
+      window_box box;
+      if constexpr (has_planes) box.planes = Layer::planes(in, number(d));
+      for (index i = 0; i < y.values.height; ++i) {
+        box.rows = Layer::rows(in, number(i));
+        for (index j = 0; j < y.values.width; ++j) {
+          box.columns = Layer::columns(in, number(j));
+          std::size_t divisor = 1;
+          if constexpr (has_planes) {
+            divisor = Layer::divisor(in, number(d), number(i), number(j));
+          } else {
+            divisor = Layer::divisor(in, number(i), number(j));
+          }
+          f(box, y.start + d * y.plane + i * y.row + j * y.column, dy.start + d * dy.plane + i * dy.row + j * dy.column,
+            static_cast<Scalar>(divisor));
+        }
+      }
+    }
+  }
+  template <class Function>
+  static void for_each_tap(const layout& x, const layout& dx, const window_box& box, Function&& f) {
+    const auto in_plane = [&](index start, index dx_start) {
+      for (auto r = static_cast<index>(box.rows.begin); r < static_cast<index>(box.rows.end); ++r) {
+        for (auto s = static_cast<index>(box.columns.begin); s < static_cast<index>(box.columns.end); ++s) {
+          f(start + r * x.row + s * x.column, dx_start + r * dx.row + s * dx.column);
+        }
+      }
+    };
+    if constexpr (has_planes) {
+      for (auto d = static_cast<index>(box.planes.begin); d < static_cast<index>(box.planes.end); ++d) {
+        in_plane(x.start + d * x.plane, dx.start + d * dx.plane);
+      }
+    } else {
+      in_plane(x.start, dx.start);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go out
 
 // pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
 //
@@ -6836,7 +6485,7 @@ struct tile_view {
   sample_arrays<Scalar> dx2;
   sample_arrays<Scalar> saved;    ///< lives from forward to the factors
   sample_arrays<Scalar> scratch;  ///< lives for one call
-  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
   bool wants_dx = false;
   bool wants_dx2 = false;
   /// Of layers with `stored_order`: where pixels lie.
@@ -6949,7 +6598,7 @@ enum class strategy_kind {
 template <class Scalar>
 struct sample_source {
   const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;  ///< Scalar, or std::int32_t of ids
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
@@ -6976,54 +6625,48 @@ struct run_request {
   layer_randomness randomness;
   std::size_t first = 0;  ///< samples of the batch to evaluate
   std::size_t count = 0;
+
+  /// Does anything depend on a sample's gradient as such, its norm at least?
+  [[nodiscard]] bool needs_facts() const {
+    bool wanted = norms || rows != nullptr || direction != nullptr;
+    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
+    return wanted;
+  }
+  /// Must the gradients themselves be formed, of all samples and blocks?
+  [[nodiscard]] bool needs_every_gradient() const {
+    bool every = rows != nullptr || direction != nullptr ||
+                 (needs_facts() && (strategy == strategy_kind::naive || strategy == strategy_kind::multi ||
+                                    strategy == strategy_kind::crb));
+    for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
+    return every;
+  }
+  /// How the norm of a block is found.
+  [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
+    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+    const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
+    const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
+    const norm_method wanted = chosen || all ? method : leaf.method;
+    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+    if (wanted == norm_method::instantiate && strategy == strategy_kind::ghost) return norm_method::direct;
+    return wanted;
+  }
 };
 
 }  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
+/// Everything of a tile's samples that lies in one worker's workspace, slot by slot. Holds pointers only.
 template <class Network>
-class passes {
+class tile_values {
  public:
   using scalar = typename Network::scalar;
   using program = on_host::program<Network>;
   static constexpr const auto& table = program::table;
   static constexpr std::size_t size = program::size;
 
-  passes(const Network& network, const scalar* panels, scalar* workspace, layer_randomness randomness = {})
-      : parameters_{network.parameters().data()}, panels_{panels}, workspace_{workspace}, randomness_{randomness} {}
-
-  /// All affine weights into the order that products read them in.
-  static void pack(const host& executor, const Network& network, scalar* panels, bool backward) {
-    const scalar* parameters = network.parameters().data();
-    index tasks = 0;
-    for (const node_row& row : table.nodes) tasks += pack_tasks(row);
-    executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
-      auto task = static_cast<index>(task_number);
-      for (const node_row& row : table.nodes) {
-        if (task >= pack_tasks(row)) {
-          task -= pack_tasks(row);
-          continue;
-        }
-        if (row.kind == node_kind::tiled) {
-          pack_matrices(row, parameters + row.parameters, panels);
-          return;
-        }
-        const auto outputs = static_cast<index>(row.map.out_channels);
-        const index first = task * outputs_per_task(row);
-        const index last = std::min(outputs, first + outputs_per_task(row));
-        const bool for_dx = backward && row.input_gradient;
-        if (for_dx || !row.map.adjoint) {
-          pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
-        }
-        if (for_dx || row.map.adjoint) {
-          pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
-        }
-        return;
-      }
-    });
-  }
+  tile_values(const Network& network, scalar* workspace)
+      : parameters_{network.parameters().data()}, workspace_{workspace} {}
 
   void load(const sample_source<scalar>& source, std::size_t first, index samples) {
     const slot& to = table.slots[0];
@@ -7036,15 +6679,15 @@ class passes {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
         for (std::size_t i = 0; i < size; ++i) {
           lengths_[i + 1][static_cast<std::size_t>(b)] =
-              length_functions[i](table.nodes[i].in_shape,
-                                  lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]);
+              length_functions[i](table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]);
         }
       }
       if constexpr (Network::input_shape.ids != 0) {
         const auto* from = static_cast<const std::int32_t*>(source.input(source.context, sample));
         auto* ids = static_cast<std::int32_t*>(static_cast<void*>(values));
         std::copy_n(from, Network::input_shape.size(), ids);
-        if constexpr (varies) std::fill(ids + lengths_[0][static_cast<std::size_t>(b)], ids + Network::input_shape.size(), 0);
+        if constexpr (varies)
+          std::fill(ids + lengths_[0][static_cast<std::size_t>(b)], ids + Network::input_shape.size(), 0);
       } else {
         const auto* from = static_cast<const scalar*>(source.input(source.context, sample));
         transfer(plain, from, to.value_layout, values, false);
@@ -7068,42 +6711,6 @@ class passes {
     return static_cast<const std::int32_t*>(static_cast<const void*>(at(where, b)));
   }
 
-  void forward(index begin, index end) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (std::size_t i = 0; i < size; ++i) {
-        (this->*steps[i])(begin, end);
-        trim(i + 1, begin, end, false);
-      }
-    }
-    (std::make_index_sequence<size>{});
-    const slot& out = table.slots[size];
-    for (index b = begin; b < end; ++b)
-      gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b), output_size);
-  }
-
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
-  /// gradient of the node's output is complete and before its input's is formed.
-  template <class Function>
-  void backward(index begin, index end, Function&& when_complete) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
-      for (std::size_t i = size; i-- > 0;) {
-        const node_row& row = table.nodes[i];
-        if (!row.backward) continue;
-        trim(i + 1, begin, end, true);
-        if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
-          when_complete(i);
-        } else {
-          if (row.parameter_count > 0) when_complete(i);
-          (this->*steps[i])(begin, end);
-        }
-      }
-    }
-    (std::make_index_sequence<size>{});
-  }
-
   [[nodiscard]] std::span<const scalar> output(index b) const {
     return {at(table.plain_output, b), static_cast<std::size_t>(output_size)};
   }
@@ -7113,7 +6720,7 @@ class passes {
   void scatter_output_gradient(index b) {
     const slot& out = table.slots[size];
     if (!table.nodes[size - 1].backward) return;
-    scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), output_size, false);
+    scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), false);
   }
 
   /// Sets everything that the node's factors read of a sample to zero, so that the sample's share of any sum is exactly
@@ -7145,24 +6752,11 @@ class passes {
     std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
   }
 
- private:
-  using step_function = void (passes::*)(index, index);
-  static constexpr index output_size = static_cast<index>(Network::output_shape.size());
+ protected:
   using structure = typename program::structure;
+  static constexpr index output_size = static_cast<index>(Network::output_shape.size());
   /// Do samples have lengths of their own?
   static constexpr bool varies = Network::input_shape.varying_axis() != 0;
-  using length_function = std::uint32_t (*)(shape, std::uint32_t);
-  template <class Layer>
-  static std::uint32_t length_after(shape in, std::uint32_t length) {
-    if constexpr (detail::has_output_length<Layer>) {
-      return static_cast<std::uint32_t>(Layer::output_length(in, length));
-    } else {
-      return length;
-    }
-  }
-  static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<length_function, size>{&passes::length_after<typename program::template layer_at<Index>>...};
-  }(std::make_index_sequence<size>{});
 
   /// Sets what lies beyond the samples' lengths to zero: values as soon as they are written, gradients before they are
   /// read.
@@ -7185,14 +6779,153 @@ class passes {
     }
   }
 
-  static void pack_matrices(const node_row& row, const scalar* weights, scalar* panels) {
-    for (index k = 0; k < row.matrix_count; ++k) {
-      const matrix& from = row.matrices[static_cast<std::size_t>(k)];
-      pack_forward(affine_map{.in_channels = from.columns, .in_size = {1}, .out_channels = from.rows, .out_size = {1}},
-                   weights + from.offset, panels + row.panel_offsets[static_cast<std::size_t>(k)], 0,
-                   static_cast<index>(from.rows));
+  [[nodiscard]] scalar* at(place where, index sample) const {
+    return workspace_ + where.offset + sample * where.sample;
+  }
+  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[which]; }
+
+  static void gather_plain(const layout& from, const scalar* values, scalar* plain) {
+    transfer(from, values, plain_twin(from), plain, false);
+  }
+  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, bool accumulate) {
+    transfer(plain_twin(to), plain, to, values, accumulate);
+  }
+
+  /// The node's own copy of its input, stored as the node reads it.
+  void stage_values(const node_row& row, index begin, index end) const {
+    const slot& from = slot_of(row.staged_from);
+    const slot& to = slot_of(row.in);
+    for (index b = begin; b < end; ++b) {
+      transfer(from.value_layout, at(from.value, b), to.value_layout, at(to.value, b), false);
     }
   }
+  void unstage_gradients(const node_row& row, index begin, index end) const {
+    const slot& from = slot_of(row.in);
+    const slot& to = slot_of(row.staged_from);
+    for (index b = begin; b < end; ++b) {
+      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b),
+               row.staged_accumulate);
+    }
+  }
+
+  [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
+  [[nodiscard]] static constexpr index in2_size(const node_row& row) {
+    return static_cast<index>(row.in2_shape.size());
+  }
+  [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
+    return {parameters_ + row.parameters, static_cast<std::size_t>(row.weight_count)};
+  }
+  [[nodiscard]] std::span<const scalar> input_of(const node_row& row, index b) const {
+    return {at(row.plain_x, b), row.in_shape.size()};
+  }
+  [[nodiscard]] std::span<scalar> output_of(const node_row& row, index b) const {
+    return {at(row.plain_y, b), row.out_shape.size()};
+  }
+  [[nodiscard]] std::span<scalar> saved_of(const node_row& row, index b) const {
+    return {at(row.saved, b), static_cast<std::size_t>(row.saved_count)};
+  }
+
+  [[nodiscard]] const scalar* bias_of(const node_row& row) const {
+    return row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
+  }
+  /// From sample `first` of the tile on: numbers in the data set, and lengths in a slot.
+  [[nodiscard]] const std::uint32_t* records(index first) const { return records_.data() + first; }
+  [[nodiscard]] const std::uint32_t* lengths(std::size_t which, index first) const {
+    return lengths_[which].data() + first;
+  }
+
+ private:
+  using length_function = std::uint32_t (*)(shape, std::uint32_t);
+  template <class Layer>
+  static std::uint32_t length_after(shape in, std::uint32_t length) {
+    if constexpr (detail::has_output_length<Layer>) {
+      return static_cast<std::uint32_t>(Layer::output_length(in, length));
+    } else {
+      return length;
+    }
+  }
+  static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return std::array<length_function, size>{&tile_values::length_after<typename program::template layer_at<Index>>...};
+  }
+  (std::make_index_sequence<size>{});
+
+  const scalar* parameters_;
+  scalar* workspace_;
+  std::array<std::uint32_t, 16> records_{};
+  std::array<std::array<std::uint32_t, 16>, varies ? size + 1 : 1> lengths_{};
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples begin .. end - 1 of a tile through all nodes. Holds pointers only.
+template <class Network>
+class passes : public tile_values<Network> {
+  using base = tile_values<Network>;
+
+ public:
+  using scalar = typename Network::scalar;
+  using program = typename base::program;
+  using base::size;
+  using base::table;
+
+  passes(const Network& network, const scalar* panels, scalar* workspace, layer_randomness randomness = {})
+      : base{network, workspace}, panels_{panels}, randomness_{randomness} {}
+
+  void forward(index begin, index end) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
+      for (std::size_t i = 0; i < size; ++i) {
+        (this->*steps[i])(begin, end);
+        trim(i + 1, begin, end, false);
+      }
+    }
+    (std::make_index_sequence<size>{});
+    const slot& out = table.slots[size];
+    for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
+  }
+
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
+  /// gradient of the node's output is complete and before its input's is formed.
+  template <class Function>
+  void backward(index begin, index end, Function&& when_complete) {
+    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
+      for (std::size_t i = size; i-- > 0;) {
+        const node_row& row = table.nodes[i];
+        if (!row.backward) continue;
+        trim(i + 1, begin, end, true);
+        if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
+          when_complete(i);
+        } else {
+          if (row.parameter_count > 0) when_complete(i);
+          (this->*steps[i])(begin, end);
+        }
+      }
+    }
+    (std::make_index_sequence<size>{});
+  }
+
+ private:
+  using step_function = void (passes::*)(index, index);
+  using base::at;
+  using base::bias_of;
+  using base::gather_plain;
+  using base::in2_size;
+  using base::in_size;
+  using base::input_of;
+  using base::lengths;
+  using base::output_of;
+  using base::saved_of;
+  using base::scatter_plain;
+  using base::slot_of;
+  using base::stage_values;
+  using base::trim;
+  using base::unstage_gradients;
+  using base::varies;
+  using base::weights;
 
   template <class Layer>
   void view(const node_row& row, index begin, index end, std::uint32_t number, bool backward,
@@ -7225,36 +6958,15 @@ class passes {
       tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
       tile.dy_layout = out.gradient_layout;
     }
-    tile.parameters = parameters_ + row.parameters;
+    tile.parameters = weights(row).data();
     tile.panels = panels_;
     tile.panel_offsets = row.panel_offsets.data();
-    if (varies && row.in_shape.varying_axis() != 0) tile.lengths = lengths_[row.staged ? row.staged_from : row.in].data() + begin;
-    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths_[row.in2].data() + begin;
+    if (varies && row.in_shape.varying_axis() != 0)
+      tile.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
+    if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
     tile.randomness = randomness_;
-    tile.records = records_.data() + begin;
+    tile.records = base::records(begin);
     tile.layer_number = number;
-  }
-
-  [[nodiscard]] scalar* at(place where, index sample) const {
-    return workspace_ + where.offset + sample * where.sample;
-  }
-  [[nodiscard]] static const slot& slot_of(std::size_t which) { return table.slots[which]; }
-
-  static constexpr index outputs_per_task(const node_row& row) {
-    return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
-  }
-  static constexpr index pack_tasks(const node_row& row) {
-    return row.kind == node_kind::affine
-               ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
-           : row.matrix_count > 0 ? 1
-                                  : 0;
-  }
-
-  static void gather_plain(const layout& from, const scalar* values, scalar* plain, index /*count*/) {
-    transfer(from, values, plain_twin(from), plain, false);
-  }
-  static void scatter_plain(const layout& to, const scalar* plain, scalar* values, index /*count*/, bool accumulate) {
-    transfer(plain_twin(to), plain, to, values, accumulate);
   }
 
   template <std::size_t Index>
@@ -7288,13 +7000,13 @@ class passes {
       }
     } else if constexpr (row.kind == node_kind::general) {
       for (index b = begin; b < end; ++b) {
-        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b));
         if constexpr (detail::has_saving_forward<layer, scalar>) {
           layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
         } else {
           layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
         }
-        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
       }
     } else if constexpr (row.kind == node_kind::tiled) {
       tiled_forward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
@@ -7338,7 +7050,7 @@ class passes {
       }
     } else if constexpr (row.kind == node_kind::general) {
       for (index b = begin; b < end; ++b) {
-        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
         const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
         const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
         if constexpr (detail::has_saving_backward<layer, scalar>) {
@@ -7347,7 +7059,7 @@ class passes {
           layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
         }
         if (row.input_gradient) {
-          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), in_size(row), row.accumulate);
+          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), row.accumulate);
         }
       }
     } else if constexpr (row.kind == node_kind::tiled) {
@@ -7356,40 +7068,23 @@ class passes {
     if constexpr (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
   }
 
-  /// The node's own copy of its input, stored as the node reads it.
-  void stage_values(const node_row& row, index begin, index end) const {
-    const slot& from = slot_of(row.staged_from);
-    const slot& to = slot_of(row.in);
-    for (index b = begin; b < end; ++b) {
-      transfer(from.value_layout, at(from.value, b), to.value_layout, at(to.value, b), false);
-    }
-  }
-  void unstage_gradients(const node_row& row, index begin, index end) const {
-    const slot& from = slot_of(row.in);
-    const slot& to = slot_of(row.staged_from);
-    for (index b = begin; b < end; ++b) {
-      transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b),
-               row.staged_accumulate);
-    }
-  }
-
   // One copy of the code a layer type, not one a node: these layers get their sizes at run time.
   template <class Layer>
   [[gnu::noinline]] void tiled_forward(const node_row& row, std::uint32_t number, index begin, index end) {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     for (index b = begin; b < end; ++b) {
-      if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b), in_size(row));
+      if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b));
       if (row.copies_in2) {
         const slot& in2 = slot_of(row.in2);
-        gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b), in2_size(row));
+        gather_plain(in2.value_layout, at(in2.value, b), at(row.plain_x2, b));
       }
     }
     tile_view<scalar> tile;
     view<Layer>(row, begin, end, number, false, tile);
     Layer::forward(tile);
     for (index b = begin; row.copies_out && b < end; ++b) {
-      scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), out_size(row), false);
+      scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
   }
   template <class Layer>
@@ -7397,7 +7092,7 @@ class passes {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     for (index b = begin; row.copies_out && b < end; ++b) {
-      gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b), out_size(row));
+      gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
     tile_view<scalar> tile;
     view<Layer>(row, begin, end, number, true, tile);
@@ -7421,7 +7116,7 @@ class passes {
   static void give_gradient(bool copies, const layout& to, const scalar* plain, scalar* values, index count,
                             bool accumulate) {
     if (copies) {
-      scatter_plain(to, plain, values, count, accumulate);
+      scatter_plain(to, plain, values, accumulate);
     } else if (accumulate) {
       add_to(values, plain, count);
     } else {
@@ -7429,167 +7124,37 @@ class passes {
     }
   }
 
-  [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
-  [[nodiscard]] static constexpr index in2_size(const node_row& row) {
-    return static_cast<index>(row.in2_shape.size());
-  }
-  [[nodiscard]] static constexpr index out_size(const node_row& row) {
-    return static_cast<index>(row.out_shape.size());
-  }
-  [[nodiscard]] std::span<const scalar> weights(const node_row& row) const {
-    return {parameters_ + row.parameters, static_cast<std::size_t>(row.weight_count)};
-  }
-  [[nodiscard]] std::span<const scalar> input_of(const node_row& row, index b) const {
-    return {at(row.plain_x, b), row.in_shape.size()};
-  }
-  [[nodiscard]] std::span<scalar> output_of(const node_row& row, index b) const {
-    return {at(row.plain_y, b), row.out_shape.size()};
-  }
-  [[nodiscard]] std::span<scalar> saved_of(const node_row& row, index b) const {
-    return {at(row.saved, b), static_cast<std::size_t>(row.saved_count)};
-  }
-
   void affine_forward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    const scalar* bias = row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
-    through_windows(row, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
-                    {out.value_layout, at(out.value, begin), out.value.sample}, bias, false);
+    through_windows(row, panels_, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
+                    {out.value_layout, at(out.value, begin), out.value.sample}, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    through_adjoint(row, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+    through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
   }
   /// A transposed convolution: the two directions change places.
   void adjoint_forward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    const scalar* bias = row.map.bias ? parameters_ + row.parameters + row.map.weight_count() : nullptr;
-    through_adjoint(row, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
-                    {out.value_layout, at(out.value, begin), out.value.sample}, bias, false);
+    through_adjoint(row, panels_, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
+                    {out.value_layout, at(out.value, begin), out.value.sample}, bias_of(row), false);
   }
   void adjoint_backward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    through_windows(row, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+    through_windows(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
   }
 
-  /// Values of the samples of a tile, from the first one on.
-  template <class Value>
-  struct images {
-    const layout& of;
-    Value* first;
-    index sample;
-  };
-
-  /// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
-  void through_windows(const node_row& row, index samples, images<const scalar> in, images<scalar> out,
-                       const scalar* bias, bool accumulate) const {
-    const affine_map& map = row.map;
-    const layout& x = in.of;
-    const layout& y = out.of;
-    const auto number = [](std::size_t value) { return static_cast<index>(value); };
-    const index channels = number(map.in_channels / map.groups);
-    const index outputs = number(map.group_outputs());
-    const index width = number(map.kernel.width);
-    const index area = number(map.kernel.height) * width;
-    const product_shape shape =
-        coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
-                   {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
-                   {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
-                  {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
-                   {width, number(map.dilation.width) * x.column, channels * outputs},
-                   {channels, 1, outputs}},
-                  outputs,
-                  {samples, in.sample, out.sample},
-                  {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
-    const scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
-                         number(map.padding.width) * x.column;
-    scalar* to = out.first + y.start;
-    const scalar* panel = panels_ + row.forward_panel;
-    const index panel_step = number(map.view_width()) * outputs;
-    for (index g = 0; g < number(map.groups); ++g) {
-      write(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
-            bias == nullptr ? nullptr : bias + g * outputs, accumulate);
-    }
-  }
-
-  /// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
-  /// phase, over delta read through its halo.
-  void through_adjoint(const node_row& row, index samples, images<const scalar> in, images<scalar> out,
-                       const scalar* bias, bool accumulate) const {
-    const affine_map& map = row.map;
-    const layout& dx = out.of;
-    const layout& dy = in.of;
-    const auto number = [](std::size_t value) { return static_cast<index>(value); };
-    const index channels = number(map.in_channels / map.groups);
-    const index outputs = number(map.group_outputs());
-    const scalar* delta = in.first + dy.start;
-    const scalar* panel = panels_ + row.backward_panel;
-    if (row.whole_view) {
-      const index row_values = dx.line_pixels() * dx.values.channels;
-      for (index r = 0; r < dx.lines(); ++r) {
-        const product_shape shape = coalesce(
-            {{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
-        write(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
-      }
-      return;
-    }
-    for (index g = 0; g < number(map.groups); ++g) {
-      const scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
-      for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
-        const index taps = planes.taps * rows.taps * columns.taps;
-        const scalar* here = panel;
-        panel += taps * outputs * channels;
-        if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
-        scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
-                        columns.first_input * dx.column + g * channels;
-        // Where taps are missing no window reaches these inputs: their sums are empty.
-        const product_shape shape =
-            coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
-                       {rows.inputs, dy.row, number(map.stride.height) * dx.row},
-                       {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
-                      {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                       {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                       {outputs, 1, channels}},
-                      channels,
-                      {samples, in.sample, out.sample},
-                      {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
-        const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
-        const scalar* from = delta;
-        if (taps > 0) {
-          from +=
-              first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
-        }
-        write(shape, from, here, first, group_bias, accumulate);
-      });
-    }
-  }
-  static void write(const product_shape& shape, const scalar* left, const scalar* right, scalar* out,
-                    const scalar* bias, bool accumulate) {
-    if (accumulate) {
-      product(shape, left, right, out, epilogue::add{});
-    } else if (bias != nullptr) {
-      product(shape, left, right, out, epilogue::store_bias<scalar>{bias});
-    } else {
-      product(shape, left, right, out, epilogue::store{});
-    }
-  }
-
-  const scalar* parameters_;
   const scalar* panels_;
-  scalar* workspace_;
   layer_randomness randomness_;
-  std::array<std::uint32_t, 16> records_{};
-  std::array<std::array<std::uint32_t, 16>, varies ? size + 1 : 1> lengths_{};
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/worker.hpp - one thread's part of a pass: tile after tile through forward, loss, backward, facts and
-// sums
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -7599,6 +7164,317 @@ template <class Network>
   return tape_access::weights(tape) +
          static_cast<index>(sum * program<Network>::table.sparse_count + leaf) * chunk_samples<Network>;
 }
+
+/// One thread's way to the segments of a chunk. `first` is the first sample of a tile, `b` a sample of that tile.
+template <class Network>
+struct chunk_segments {
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+  using tape_type = pergrad::tape<Network>;
+  static constexpr const auto& table = program::table;
+
+  tape_type& tape;
+  std::size_t number = 0;       ///< of the thread
+  std::size_t chunk_first = 0;  ///< the first sample of the chunk
+  const scalar* workspace = nullptr;
+
+  /// Calls f(leaf) for the tables whose gradient is complete with this node's.
+  template <class Function>
+  static void for_each_table(std::size_t node, Function&& f) {
+    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+      if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
+    }
+  }
+  [[nodiscard]] segments<scalar> of(std::size_t first, std::size_t leaf, index b) const noexcept {
+    return {table.sparse[leaf], tape_access::integers(tape) + in_chunk(first, b) * table.sparse_integers,
+            tape_access::scalars(tape) + in_chunk(first, b) * table.sparse_scalars};
+  }
+  /// Finds the segments of one sample and one table, which stay until the chunk's sums are formed.
+  segments<scalar> keep(passes<Network>& pass, std::size_t first, std::size_t owner_number, index b) {
+    const sparse_leaf& owner = table.sparse[owner_number];
+    const segments<scalar> here = of(first, owner_number, b);
+    const segment_finder finder{tape_access::finder(tape) + static_cast<index>(number) * tape_type::finder_stride,
+                                owner.all_positions};
+    segment_maker<scalar> maker{owner, finder};
+    const auto for_each_use = [&](auto&& f) {
+      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
+        const sparse_leaf& use = table.sparse[k];
+        if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
+      }
+    };
+    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, pass.ids(use.ids, b), length); });
+    maker.sort(here);
+    if (owner.counted) {
+      std::copy_n(workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
+    } else {
+      for_each_use([&](const sparse_leaf& use, index length) {
+        maker.add_rows(use, workspace + use.delta.offset + b * use.delta.sample, length, here);
+      });
+    }
+    return here;
+  }
+  /// The same for all samples of a tile, with weight 1 in every sum.
+  void keep_unit(passes<Network>& pass, std::size_t first, std::size_t node, index samples, std::size_t sum_count) {
+    if constexpr (table.sparse_count > 0) {
+      for_each_table(node, [&](std::size_t k) {
+        for (index b = 0; b < samples; ++b) keep(pass, first, k, b);
+        for (std::size_t s = 0; s < sum_count; ++s) {
+          for (index b = 0; b < samples; ++b) weight(s, k, first, b) = 1;
+        }
+      });
+    }
+  }
+  /// The weight of a table's segments of one sample in one sum.
+  [[nodiscard]] scalar& weight(std::size_t sum, std::size_t leaf, std::size_t first, index b) const noexcept {
+    return segment_weights<Network>(tape, sum, leaf)[in_chunk(first, b)];
+  }
+
+ private:
+  [[nodiscard]] index in_chunk(std::size_t first, index b) const noexcept {
+    return static_cast<index>(first - chunk_first) + b;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/gather.hpp - sums of outer products from where they were formed to where the caller wants them
+//
+// A sum lies in lanes, one or more arrays that are to be added up in order, each [views][outputs]; a row of it is one
+// element of the view with all outputs. PyTorch's order has the outputs outside. So blocks of it are added up and
+// turned around, instead of walking along rows whose neighbours lie a whole matrix row apart in the result.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Lanes that hold one sum, what it is multiplied by, and where it goes: written or added.
+template <class Scalar>
+struct lane_sum {
+  std::span<const Scalar* const> lanes;
+  Scalar scale = 1;
+  Scalar* out = nullptr;
+  bool accumulate = false;
+
+  /// The sum of one element.
+  void finish(index parameter, index native) const noexcept {
+    Scalar total = 0;
+    for (const Scalar* lane : lanes) total += lane[native];
+    total *= scale;
+    out[parameter] = accumulate ? out[parameter] + total : total;
+  }
+  /// The sums of `count` elements from `native` on into `totals`.
+  void add_lanes(index native, index count, Scalar* totals) const noexcept {
+    for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+      vector<Scalar> total{};
+      for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
+      part.store(totals + i, total * splat(scale));
+    });
+  }
+};
+
+/// Rows [first_row, last_row) of a leaf.
+template <class Scalar>
+inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {
+  constexpr index most_rows = 32;
+  constexpr index most_outputs = 64;
+  Scalar totals[most_rows * most_outputs];
+  for (index row = first_row; row < last_row;) {
+    // Rows whose parameters lie equally far apart.
+    const index parameter = parameter_of_row(leaf, row);
+    const index step = row + 1 < last_row ? parameter_of_row(leaf, row + 1) - parameter : 1;
+    index rows = 1;
+    while (rows < most_rows && row + rows < last_row && parameter_of_row(leaf, row + rows) == parameter + rows * step) {
+      ++rows;
+    }
+    for (index n = 0; n < leaf.outputs; n += most_outputs) {
+      const index outputs = std::min(most_outputs, leaf.outputs - n);
+      for (index r = 0; r < rows; ++r) {
+        sum.add_lanes(leaf.native + (row + r) * leaf.outputs + n, outputs, totals + r * most_outputs);
+      }
+      Scalar* out = sum.out + parameter + n * leaf.parameter_output;
+      if (step == 1 && sum.accumulate) {
+        transpose_add<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else if (step == 1) {
+        transpose<Scalar>(totals, most_outputs, rows, outputs, out, leaf.parameter_output);
+      } else {
+        for (index k = 0; k < outputs; ++k) {
+          copy_strided(static_cast<const Scalar*>(totals + k), most_outputs, out + k * leaf.parameter_output, step,
+                       rows, sum.accumulate);
+        }
+      }
+    }
+    row += rows;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/panels.hpp - weights in the order that products read them in
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Weights of outputs [first, last) from PyTorch's order into the forward panel
+/// `[group][kd][kh][kw][channel][output]`.
+template <class Scalar>
+inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+  const auto taps = static_cast<index>(map.kernel.size());
+  const auto channels = static_cast<index>(map.in_channels / map.groups);
+  const auto outputs = static_cast<index>(map.group_outputs());
+  const index width = channels * taps;
+  for (index n = first; n < last;) {
+    // A cache line of outputs at a time: every line of the panel is written once and whole.
+    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
+    const Scalar* from = weights + n * width;
+    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    if (taps == 1) {
+      transpose(from, width, together, width, to, outputs);
+      n += together;
+      continue;
+    }
+    for (index c = 0; c < channels; ++c) {
+      for (index tap = 0; tap < taps; ++tap) {
+        Scalar* out = to + (tap * channels + c) * outputs;
+        const Scalar* in = from + c * taps + tap;
+        if (together == line) {
+          for (index j = 0; j < line; ++j) out[j] = in[j * width];
+        } else {
+          for (index j = 0; j < together; ++j) out[j] = in[j * width];
+        }
+      }
+    }
+    n += together;
+  }
+}
+
+/// Weights of outputs [first, last) into the backward panel: per group and phase
+/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
+/// for a view that sees everything once.
+template <class Scalar>
+inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
+  const affine_map& map = row.map;
+  const auto taps = static_cast<index>(map.kernel.size());
+  const auto kernel_width = static_cast<index>(map.kernel.width);
+  const auto kernel_area = static_cast<index>(map.kernel.height) * kernel_width;
+  const auto channels = static_cast<index>(map.in_channels / map.groups);
+  const auto outputs = static_cast<index>(map.group_outputs());
+  for (index n = first; n < last; ++n) {
+    const Scalar* from = weights + n * channels * taps;
+    if (row.whole_view) {
+      for (index c = 0; c < channels; ++c) {
+        for (index tap = 0; tap < taps; ++tap) panel[(n * taps + tap) * channels + c] = from[c * taps + tap];
+      }
+      continue;
+    }
+    const index group = n / outputs;
+    Scalar* to = panel + group * taps * outputs * channels;
+    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+      const auto turned = [](const phase& axis, index tap) {
+        return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
+      };
+      for (index i = 0; i < planes.taps; ++i) {
+        for (index j = 0; j < rows.taps; ++j) {
+          const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
+          for (index k = 0; k < columns.taps; ++k) {
+            const index tap = tap_row + turned(columns, k);
+            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
+            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
+          }
+        }
+      }
+      to += planes.taps * rows.taps * columns.taps * outputs * channels;
+    });
+  }
+}
+
+/// The matrices of a tiled layer, each transposed.
+template <class Scalar>
+inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* panels) {
+  for (index k = 0; k < row.matrix_count; ++k) {
+    const matrix& from = row.matrices[static_cast<std::size_t>(k)];
+    pack_forward(affine_map{.in_channels = from.columns, .in_size = {1}, .out_channels = from.rows, .out_size = {1}},
+                 weights + from.offset, panels + row.panel_offsets[static_cast<std::size_t>(k)], 0,
+                 static_cast<index>(from.rows));
+  }
+}
+
+/// Outputs of an affine layer that one task packs: whole cache lines of its panel.
+[[nodiscard]] constexpr index outputs_per_task(const node_row& row) {
+  return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
+}
+[[nodiscard]] constexpr index pack_tasks(const node_row& row) {
+  return row.kind == node_kind::affine
+             ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
+         : row.matrix_count > 0 ? 1
+                                : 0;
+}
+
+/// All affine weights into the order that products read them in.
+template <class Network>
+void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
+  constexpr const auto& table = program<Network>::table;
+  const auto* parameters = network.parameters().data();
+  index tasks = 0;
+  for (const node_row& row : table.nodes) tasks += pack_tasks(row);
+  executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
+    auto task = static_cast<index>(task_number);
+    for (const node_row& row : table.nodes) {
+      if (task >= pack_tasks(row)) {
+        task -= pack_tasks(row);
+        continue;
+      }
+      if (row.kind == node_kind::tiled) {
+        pack_matrices(row, parameters + row.parameters, panels);
+        return;
+      }
+      const auto outputs = static_cast<index>(row.map.out_channels);
+      const index first = task * outputs_per_task(row);
+      const index last = std::min(outputs, first + outputs_per_task(row));
+      const bool for_dx = backward && row.input_gradient;
+      if (for_dx || !row.map.adjoint) {
+        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+      }
+      if (for_dx || row.map.adjoint) {
+        pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+      }
+      return;
+    }
+  });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/worker.hpp - one thread's part of a pass: tiles through forward, loss, backward, facts and sums
+
+// pergrad/host/rows.hpp - one sample's gradient, written out in PyTorch's order
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Writes a sample's kept gradient, and its segments of tables, times `weight_of(node)` if `weighted`. A weight of 0 is
+/// chosen, not multiplied.
+template <class Network, class SegmentsOf, class WeightOf>
+void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_of, bool weighted,
+               const WeightOf& weight_of, typename Network::scalar* row) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  for (std::size_t k = 0; k < table.outer_count; ++k) {
+    const outer_leaf& leaf = table.outer[k];
+    if (!leaf.use.first) continue;
+    const auto weight = weight_of(leaf.node);
+    for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
+                       [&](index p, index n) { row[p] = weighted && weight == 0 ? scalar{0} : weight * kept[n]; });
+  }
+  for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    const elementwise_leaf& leaf = table.elementwise[k];
+    if (!leaf.use.first) continue;
+    const auto weight = weight_of(leaf.node);
+    for (index i = 0; i < leaf.count; ++i) {
+      row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
+    }
+  }
+  for (std::size_t k = 0; k < table.sparse_count; ++k) {
+    const sparse_leaf& leaf = table.sparse[k];
+    if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
 
 /// One thread's view of a run.
 template <class Network>
@@ -7620,32 +7496,9 @@ struct worker {
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, 16> losses{};
   std::array<double, 16> projections{};
-  bool facts_wanted = needs_facts();
-  bool every_gradient = needs_every_gradient();
-
-  [[nodiscard]] bool needs_facts() const {
-    bool wanted = request.norms || request.rows != nullptr || request.direction != nullptr;
-    for (std::size_t k = 0; k < request.sum_count; ++k)
-      wanted = wanted || !request.sums[k].unit || request.sums[k].squares;
-    return wanted;
-  }
-  [[nodiscard]] bool needs_every_gradient() const {
-    bool every = request.rows != nullptr || request.direction != nullptr ||
-                 (facts_wanted && (request.strategy == strategy_kind::naive ||
-                                   request.strategy == strategy_kind::multi || request.strategy == strategy_kind::crb));
-    for (std::size_t k = 0; k < request.sum_count; ++k) every = every || request.sums[k].squares;
-    return every;
-  }
-  [[nodiscard]] norm_method method_of(const outer_leaf& leaf) const {
-    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
-    const bool chosen =
-        request.method != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
-    const bool all = request.method != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-    const norm_method wanted = chosen || all ? request.method : leaf.method;
-    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-    return wanted;
-  }
+  bool facts_wanted = request.needs_facts();
+  bool every_gradient = request.needs_every_gradient();
+  chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
@@ -7670,7 +7523,7 @@ struct worker {
           collect(pass, first, node, 0, samples);
         } else {
           add_unit_sums(node, samples, sums);
-          keep_unit_segments(pass, first, node, samples);
+          sparse.keep_unit(pass, first, node, samples, request.sum_count);
         }
       });
     }
@@ -7712,9 +7565,9 @@ struct worker {
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
   void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
     if constexpr (table.sparse_count > 0) {
-      for_each_table(node, [&](std::size_t k) {
+      sparse.for_each_table(node, [&](std::size_t k) {
         for (index b = begin; b < end; ++b) {
-          const segments<scalar> here = keep_segments(pass, first_sample, k, b);
+          const segments<scalar> here = sparse.keep(pass, first_sample, k, b);
           part(b, node).squared += squares_of(table.sparse[k], here);
           if (request.direction != nullptr) {
             projections[static_cast<std::size_t>(b)] +=
@@ -7727,7 +7580,7 @@ struct worker {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
       const leaf_kernel<scalar> kernel{leaf, workspace};
-      const norm_method method = method_of(leaf);
+      const norm_method method = request.method_of(leaf, every_gradient);
       for (index b = begin; b < end; ++b) {
         norm_part& to = part(b, node);
         switch (method) {
@@ -7765,72 +7618,11 @@ struct worker {
     }
   }
 
-  /// Calls f(leaf) for the tables whose gradient is complete with this node's.
-  template <class Function>
-  static void for_each_table(std::size_t node, Function&& f) {
-    for (std::size_t k = 0; k < table.sparse_count; ++k) {
-      if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
-    }
-  }
-  [[nodiscard]] index in_chunk(std::size_t first, index b) const noexcept {
-    return static_cast<index>(first - chunk_first) + b;
-  }
-  [[nodiscard]] segments<scalar> segments_of(std::size_t first, std::size_t leaf, index b) const noexcept {
-    return {table.sparse[leaf], tape_access::integers(tape) + in_chunk(first, b) * table.sparse_integers,
-            tape_access::scalars(tape) + in_chunk(first, b) * table.sparse_scalars};
-  }
-  /// Finds the segments of one sample and one table, which stay until the chunk's sums are formed.
-  segments<scalar> keep_segments(passes<Network>& pass, std::size_t first, std::size_t owner_number, index b) {
-    const sparse_leaf& owner = table.sparse[owner_number];
-    const segments<scalar> here = segments_of(first, owner_number, b);
-    const segment_finder finder{
-        tape_access::finder(tape) + static_cast<index>(number) * tape_type::finder_stride, owner.all_positions};
-    segment_maker<scalar> maker{owner, finder};
-    const auto for_each_use = [&](auto&& f) {
-      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
-        const sparse_leaf& use = table.sparse[k];
-        if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
-      }
-    };
-    for_each_use([&](const sparse_leaf& use, index length) { maker.find(use, pass.ids(use.ids, b), length); });
-    maker.sort(here);
-    if (owner.counted) {
-      std::copy_n(workspace + owner.delta.offset + b * owner.delta.sample, owner.width, here.rows);
-    } else {
-      for_each_use([&](const sparse_leaf& use, index length) {
-        maker.add_rows(use, workspace + use.delta.offset + b * use.delta.sample, length, here);
-      });
-    }
-    return here;
-  }
-  void keep_unit_segments(passes<Network>& pass, std::size_t first, std::size_t node, index samples) {
-    if constexpr (table.sparse_count > 0) {
-      for_each_table(node, [&](std::size_t k) {
-        for (index b = 0; b < samples; ++b) keep_segments(pass, first, k, b);
-        for (std::size_t s = 0; s < request.sum_count; ++s) {
-          for (index b = 0; b < samples; ++b) *segment_weight(s, k, in_chunk(first, b)) = 1;
-        }
-      });
-    }
-  }
-  /// The weight of a table's segments of one sample of the chunk in one sum.
-  [[nodiscard]] scalar* segment_weight(std::size_t sum, std::size_t leaf, index sample) const noexcept {
-    return segment_weights<Network>(tape, sum, leaf) + sample;
-  }
   void project(index b, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
         dot(static_cast<const scalar*>(kept_gradient(b, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
-  template <class Leaves>
-  [[nodiscard]] static std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count, std::size_t node) {
-    std::size_t first = 0;
-    while (first < count && leaves[first].node < node) ++first;
-    std::size_t last = first;
-    while (last < count && leaves[last].node == node) ++last;
-    return {first, last};
-  }
-
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index samples, scalar* sums) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
@@ -7902,26 +7694,8 @@ struct worker {
       const auto weight_of = [&](std::size_t node) {
         return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
       };
-      for (std::size_t k = 0; k < table.outer_count; ++k) {
-        const outer_leaf& leaf = table.outer[k];
-        if (!leaf.use.first) continue;
-        const scalar weight = weight_of(leaf.node);
-        for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(), [&](index p, index n) {
-          row[p] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, n);
-        });
-      }
-      for (std::size_t k = 0; k < table.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = table.elementwise[k];
-        if (!leaf.use.first) continue;
-        const scalar weight = weight_of(leaf.node);
-        for (index i = 0; i < leaf.count; ++i) {
-          row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * *kept_gradient(b, leaf.native + i);
-        }
-      }
-      for (std::size_t k = 0; k < table.sparse_count; ++k) {
-        const sparse_leaf& leaf = table.sparse[k];
-        if (leaf.use.first) write_segments(leaf, segments_of(first, k, b), weight_of(leaf.node), row + leaf.parameters);
-      }
+      write_row<Network>(
+          kept_gradient(b, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of, row);
     }
   }
 
@@ -7946,7 +7720,7 @@ struct worker {
         weigh(pass, asked, first, b, weights.data());
         for (std::size_t k = 0; k < table.sparse_count; ++k) {
           const std::size_t group = asked.per_layer ? table.layer_group[table.sparse[k].node] : 0;
-          *segment_weight(sum, k, in_chunk(first, b)) = weights[group];
+          sparse.weight(sum, k, first, b) = weights[group];
         }
       }
     }
@@ -7980,7 +7754,7 @@ struct worker {
       const outer_leaf& leaf = table.outer[k];
       const weight_table leaf_weights = weights_of(leaf.node);
       if (!leaf.use.first) continue;
-      if (request_sum.squares || method_of(leaf) == norm_method::instantiate) {
+      if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
         add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
@@ -8096,7 +7870,7 @@ class engine {
     const index tiles = (std::min(count, chunk) + tile - 1) / tile;
     const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
-    passes<Network>::pack(executor, network, tape_access::panels(tape), request.backward);
+    pack_panels(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;
@@ -8421,8 +8195,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   /// Do both read the same gradients in the same way? Expressions in one evaluation must.
   [[nodiscard]] bool same_as(const per_sample_gradient_leaf& other) const noexcept {
     return network_ == other.network_ && batch_ == other.batch_ && tape_ == other.tape_ && method_ == other.method_ &&
-           method_layers_ == other.method_layers_ && strategy_ == other.strategy_ &&
-           randomness_ == other.randomness_;
+           method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
   /// Carries out a request; `count` samples from `first` on.
@@ -10025,6 +9798,28 @@ template <strategy Strategy, detail::expression_but_no_leaf Given>
   }
   return {};
 }
+template <detail::expression_but_no_leaf Given, class Generator>
+[[nodiscard]] error::explained with_randomness(const Given& /*given*/, Generator&& /*generator*/) {
+  if constexpr (!detail::any_explained<Given, Generator>) {
+    static_cast<void>(error::needs_per_sample_gradients<error::function::with_randomness, Given>{});
+  }
+  return {};
+}
+template <class Network, class Loss, random_generator Generator>
+[[nodiscard]] error::explained with_randomness(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/,
+                                               const Generator&& /*generator*/) {
+  static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
+template <class Network, class Loss, class Other>
+requires(!random_generator<std::remove_reference_t<Other>>) [[nodiscard]] error::explained
+    with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Other&& /*other*/) {
+  if constexpr (!detail::is_explained<Other>) {
+    static_cast<void>(error::has_no_meaning<error::function::with_randomness, std::remove_cvref_t<decltype(gradients)>,
+                                            std::remove_reference_t<Other>>{});
+  }
+  return {};
+}
 
 template <detail::expression_but_no_leaf Given>
 [[nodiscard]] error::explained losses(const Given& /*given*/) {
@@ -10583,6 +10378,464 @@ struct convolution {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
+//
+// This is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid device code:
+// no library function, no exceptions, no address of a constexpr object.
+
+#ifdef __CUDACC__
+#define PERGRAD_HD __host__ __device__
+#else
+#define PERGRAD_HD
+#endif
+// pergrad/detail/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
+//
+// What a value is, and why a lane gets a scalar's bits: pergrad/detail/lanes.hpp. Rounding to nearest is assumed.
+// Nothing is converted from floating point to integer: where an integer is needed it is read from the low bits of x
+// + 1.5*2^p, after x has been clamped.
+//
+//   exp       x = n ln2 + r, |r| <= ln2/2 (Cody & Waite 1980: n ln2 is taken off in two parts, the first product
+//             exact); e^r = 1 + r + r^2 q(r), q a polynomial.
+//   expm1     (2^n - 1) + 2^n (e^r - 1), its largest two terms added without loss (Dekker 1971).
+//   log       x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)) (Tang 1990).
+//   log1p     as log, of 1 + x and the rounding error of that sum (Knuth, TAOCP 2, 4.2.2 theorem B): f = x near 0.
+//   tanh      x + x^3 P(x^2)/Q(x^2) for |x| < 0.625, else 1 - 2/(1 + e^2|x|).
+//   sigmoid   1/(1 + e^-x) for x >= 0, else e^x/(1 + e^x), corrected for what e^x and the sum were rounded by.
+//   softplus  max(x, 0) + log1p(e^-|x|).
+//   erf       x + x P(x^2)/Q(x^2) for |x| < 1, else 1 - e^(-x^2) P(|x|)/Q(|x|) (the form is Cody's, 1969).
+//
+// P, Q, q and R interpolate their function at the Chebyshev nodes of its interval (crowded once more towards 1 for
+// erfc), solved in 60 digits; what each leaves over is below a quarter of a unit in the last place of its result.
+// Against libm in the next wider type all are within 2 units in the last place (tests/detail/math_test.cpp).
+// Special values follow C's Annex F: NaN gives NaN, infinities their limits, exp overflows to infinity and underflows
+// gradually, odd functions keep -0.
+
+// pergrad/detail/lanes.hpp - what lets one template serve a scalar and a whole vector register.
+//
+// A value is float, double, or a vector of either made by the compiler's vector extension (vector_size), no wider than
+// the machine's registers: wider ones compile to slow code and -Wpsabi says so. Every function works lane by lane and
+// without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
+// The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
+// (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
+// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Value>
+struct value_traits {
+  using element = std::remove_cvref_t<decltype(std::declval<Value&>()[0])>;
+  using word = std::conditional_t<sizeof(element) == 4, std::uint32_t, std::uint64_t>;
+  typedef word bits __attribute__((vector_size(sizeof(Value))));
+  static constexpr bool is_vector = true;
+};
+
+template <class Element, class Word>
+struct scalar_traits {
+  using element = Element;
+  using word = Word;
+  using bits = Word;
+  static constexpr bool is_vector = false;
+};
+
+template <>
+struct value_traits<float> : scalar_traits<float, std::uint32_t> {};
+
+template <>
+struct value_traits<double> : scalar_traits<double, std::uint64_t> {};
+
+/// The unsigned integer as wide as one element.
+template <class Value>
+using word_t = typename value_traits<Value>::word;
+
+/// Its scalar or vector, as wide as `Value`.
+template <class Value>
+using bits_t = typename value_traits<Value>::bits;
+
+}  // namespace detail
+
+/// float or double: what one lane of `Value` holds.
+template <class Value>
+using element_t = typename detail::value_traits<Value>::element;
+
+/// Whether `Value` is a vector of the compiler's vector extension.
+template <class Value>
+inline constexpr bool is_vector_v = detail::value_traits<Value>::is_vector;
+
+/// How many elements a `Value` holds; 1 for a scalar.
+template <class Value>
+inline constexpr std::size_t lanes_v = sizeof(Value) / sizeof(element_t<Value>);
+
+/// `element` in every lane: constants, and what a choice must put against a vector.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value splat(element_t<Value> element) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return element - Value{};  // and not +, which would lose the sign of -0
+  } else {
+    return element;
+  }
+}
+
+namespace detail {
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline bits_t<Value> to_bits(Value value) noexcept {
+  return __builtin_bit_cast(bits_t<Value>, value);
+}
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value from_bits(bits_t<Value> bits) noexcept {
+  return __builtin_bit_cast(Value, bits);
+}
+
+}  // namespace detail
+
+/// Lane by lane `mask ? if_true : if_false`. A mask is what comparing two values gives: bool, or a vector of 0 and -1.
+template <class Mask, class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value select(Mask mask, Value if_true, Value if_false) noexcept {
+  if constexpr (is_vector_v<Value>) {
+    return mask ? if_true : if_false;
+  } else {
+    // Not a conditional: the compiler would move what only one side needs into a branch, and contract it differently.
+    using word = detail::bits_t<Value>;
+    const word ones = word{0} - static_cast<word>(mask);
+    return detail::from_bits<Value>((detail::to_bits(if_true) & ones) | (detail::to_bits(if_false) & ~ones));
+  }
+}
+
+/// |x|; clears the sign, of NaN too.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value abs(Value x) noexcept {
+  return detail::from_bits<Value>(detail::to_bits(x) & (~detail::word_t<Value>{0} >> 1));
+}
+
+/// The larger; `first` if they are equal or either is NaN, so max(x, zero) lets a NaN in x through.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value max(Value first, Value second) noexcept {
+  return select(first < second, second, first);
+}
+
+/// The smaller; `first` if they are equal or either is NaN.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value min(Value first, Value second) noexcept {
+  return select(second < first, second, first);
+}
+
+}  // namespace pergrad::inline v0_1::math
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Element>
+struct float_format;
+
+template <>
+struct float_format<float> {
+  using word = word_t<float>;
+  static constexpr word fraction_bits = 23;
+  static constexpr word bias = 127;
+  static constexpr word sign = 0x8000'0000;
+  static constexpr word sqrt_half = 0x3f35'04f3;
+  static constexpr float shifter = 0x1.8p23F;  // x + shifter rounds x to an integer, which its low bits then hold
+  static constexpr float log2_e = 0x1.715476p+0F;
+  static constexpr float ln2_high = 0x1.62e4p-1F;  // 15 bits: its product with any exponent is exact
+  static constexpr float ln2_low = 0x1.7f7d1cp-20F;
+  static constexpr float least = std::numeric_limits<float>::min();
+  static constexpr float infinity = std::numeric_limits<float>::infinity();
+  static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
+  static constexpr float exp_lowest = -104.0F;
+  static constexpr float exp_highest = 89.0F;
+  static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
+  static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
+  static constexpr float erf_highest = 4.0F;
+};
+
+template <>
+struct float_format<double> {
+  using word = word_t<double>;
+  static constexpr word fraction_bits = 52;
+  static constexpr word bias = 1023;
+  static constexpr word sign = 0x8000'0000'0000'0000;
+  static constexpr word sqrt_half = 0x3fe6'a09e'667f'3bcd;
+  static constexpr double shifter = 0x1.8p52;
+  static constexpr double log2_e = 0x1.71547652b82fep+0;
+  static constexpr double ln2_high = 0x1.62e42feep-1;  // 32 bits
+  static constexpr double ln2_low = 0x1.a39ef35793c76p-33;
+  static constexpr double least = std::numeric_limits<double>::min();
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  static constexpr double tiny = 0x1p-54;
+  static constexpr double exp_lowest = -746.0;
+  static constexpr double exp_highest = 710.0;
+  static constexpr double expm1_lowest = -38.0;
+  static constexpr double tanh_highest = 20.0;
+  static constexpr double erf_highest = 6.0;
+};
+
+template <class Value>
+using format_of = float_format<element_t<Value>>;
+
+/// 2^(biased - bias).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value power_of_two(bits_t<Value> biased) noexcept {
+  return from_bits<Value>(biased << format_of<Value>::fraction_bits);
+}
+
+/// lowest + next x + ... by Horner's rule.
+template <class Value, class... Elements>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value polynomial(Value x, element_t<Value> lowest,
+                                                                     Elements... next) noexcept {
+  if constexpr (sizeof...(Elements) == 0) {
+    return splat<Value>(lowest);
+  } else {
+    return lowest + x * polynomial(x, next...);
+  }
+}
+
+/// e^x = 2^exponent (1 + head + tail), |tail| << |head|; exponent in two's complement.
+template <class Value>
+struct exp_parts {
+  Value head;
+  Value tail;
+  bits_t<Value> exponent;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline exp_parts<Value> split_exp(Value x) noexcept {
+  using traits = format_of<Value>;
+  const Value shifted = x * traits::log2_e + traits::shifter;
+  const Value count = shifted - traits::shifter;
+  const Value head = x - count * traits::ln2_high;
+  const Value low = count * traits::ln2_low;
+  const Value rest = head - low;
+  Value series;
+  if constexpr (std::is_same_v<element_t<Value>, float>) {
+    series = polynomial(rest, 0.5F, 0.166666667F, 0.0416664647F, 0.0083333109F, 0.00139336737F, 0.000198910172F);
+  } else {
+    series = polynomial(rest, 0.5, 0.16666666666666671, 0.04166666666666667, 0.0083333333333261199,
+                        0.0013888888888883737, 0.00019841269874873975, 2.4801587325585839e-5, 2.7557255332554409e-6,
+                        2.7557273594799413e-7, 2.510524515390137e-8, 2.0914707069612353e-9);
+  }
+  return {head, rest * rest * series - low,
+          to_bits(shifted) - __builtin_bit_cast(typename traits::word, traits::shifter)};
+}
+
+/// e^x where neither it nor 2^n leaves the normal range.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_normal(Value x) noexcept {
+  const exp_parts<Value> parts = split_exp(x);
+  return (element_t<Value>{1} + (parts.head + parts.tail)) *
+         power_of_two<Value>(parts.exponent + format_of<Value>::bias);
+}
+
+/// e^x = value (1 + relative_error), for any x.
+template <class Value>
+struct corrected_exp {
+  Value value;
+  Value relative_error;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline corrected_exp<Value> exp_with_error(Value x) noexcept {
+  using traits = format_of<Value>;
+  constexpr element_t<Value> one{1};
+  const exp_parts<Value> parts =
+      split_exp(min(max(x, splat<Value>(traits::exp_lowest)), splat<Value>(traits::exp_highest)));
+  // 2^n in two factors, because n may lie one beyond the largest exponent and far below the least.
+  const bits_t<Value> biased = parts.exponent + 2 * traits::bias;
+  const bits_t<Value> half = biased >> 1;
+  const Value above_one = parts.head + parts.tail;
+  const Value significand = one + above_one;
+  const Value lost = (one - significand) + above_one;
+  return {significand * power_of_two<Value>(half) * power_of_two<Value>(biased - half), lost * (one - above_one)};
+}
+
+/// log(2^k (1 + f)) for 1 + f in [sqrt 1/2, sqrt 2); `low` is what f and k ln2_high leave over.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log_series(Value count, Value f, Value low) noexcept {
+  using element = element_t<Value>;
+  const Value half_square = element(0.5) * f * f;
+  const Value s = f / (element{2} + f);
+  const Value square = s * s;
+  Value series;
+  if constexpr (std::is_same_v<element, float>) {
+    series = polynomial(square, 0.666666666F, 0.40000122F, 0.285508026F, 0.233309641F);
+  } else {
+    series = polynomial(square, 0.66666666666666697, 0.39999999999899239, 0.28571428626095892, 0.22222211115144162,
+                        0.18182890556695604, 0.15331674030167862, 0.1461703754879165);
+  }
+  return count * format_of<Value>::ln2_high - ((half_square - (s * (half_square + square * series) + low)) - f);
+}
+
+/// A positive normal value = 2^count significand, significand in [sqrt 1/2, sqrt 2).
+template <class Value>
+struct log_parts {
+  Value significand;
+  Value count;
+  bits_t<Value> biased;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline log_parts<Value> split_log(Value x) noexcept {
+  using traits = format_of<Value>;
+  using word = typename traits::word;
+  using element = element_t<Value>;
+  constexpr word one = traits::bias << traits::fraction_bits;
+  constexpr word fraction_mask = (word{1} << traits::fraction_bits) - 1;
+  constexpr element integers = element(word{1} << traits::fraction_bits);  // from here on one unit is the last bit
+  const bits_t<Value> bits = to_bits(x) + (one - traits::sqrt_half);
+  const bits_t<Value> biased = (bits & ~traits::sign) >> traits::fraction_bits;
+  const Value count =
+      from_bits<Value>(biased + __builtin_bit_cast(word, integers)) - (integers + element(traits::bias));
+  return {from_bits<Value>((bits & fraction_mask) + traits::sqrt_half), count, biased};
+}
+
+/// log1p for 0 <= x or -1 < x, finite.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p_finite(Value x) noexcept {
+  using traits = format_of<Value>;
+  using element = element_t<Value>;
+  const Value sum = element{1} + x;
+  const Value added = sum - element{1};
+  const Value error = (x - added) + (element{1} - (sum - added));
+  const log_parts<Value> parts = split_log(sum);
+  // 2^(1 - k): with 2^-k the largest sums would need an exponent that no number has.
+  const Value scale = power_of_two<Value>(2 * traits::bias + 1 - parts.biased);
+  const Value scaled_error = element(0.5) * error * scale;
+  const Value leading = parts.significand - element{1};
+  const Value f = leading + scaled_error;
+  const Value lost = (leading - f) + scaled_error;
+  const Value result = log_series(parts.count, f, parts.count * traits::ln2_low + lost);
+  return select(abs(x) < splat<Value>(traits::tiny), x, result);
+}
+
+}  // namespace detail
+
+/// e^x. Results below the least normal number round once more (gradual underflow).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
+  return detail::exp_with_error(x).value;
+}
+
+/// e^x - 1, to full relative accuracy near 0.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value expm1(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value clamped = min(max(x, splat<Value>(traits::expm1_lowest)), splat<Value>(traits::exp_highest));
+  const auto parts = detail::split_exp(clamped);
+  const Value half_power = detail::power_of_two<Value>(parts.exponent + (traits::bias - 1));  // 2^n itself may overflow
+  const Value constant = half_power - element(0.5);
+  const Value linear = half_power * parts.head;
+  const Value sum = constant + linear;
+  const Value lost = (constant - sum) + linear;
+  const Value result = element{2} * (sum + (lost + half_power * parts.tail));
+  return select(abs(x) < splat<Value>(traits::tiny), x, result);
+}
+
+/// Natural logarithm; -inf at 0, NaN below.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  constexpr element raise = element(typename traits::word{1} << traits::fraction_bits);
+  const auto denormal = x < splat<Value>(traits::least);
+  const auto parts = detail::split_log(select(denormal, x * raise, x));
+  const Value count = parts.count - select(denormal, splat<Value>(element(traits::fraction_bits)), Value{});
+  const Value finite = detail::log_series(count, parts.significand - element{1}, count * traits::ln2_low);
+  const Value outside = select(x == Value{}, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
+  return select(x < splat<Value>(traits::infinity), select(x > Value{}, finite, outside), x);
+}
+
+/// log(1 + x), to full relative accuracy near 0; -inf at -1, NaN below.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  const Value pole = splat<Value>(element_t<Value>{-1});
+  const Value outside = select(x == pole, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
+  return select(x < splat<Value>(traits::infinity), select(x > pole, detail::log1p_finite(x), outside), x);
+}
+
+/// Hyperbolic tangent.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value tanh(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value size = min(abs(x), splat<Value>(traits::tanh_highest));
+  const Value square = size * size;
+  Value above;
+  Value below;
+  if constexpr (std::is_same_v<element, float>) {
+    above = detail::polynomial(square, -0.333333333F, -0.0147729852F);
+    below = detail::polynomial(square, 1.0F, 0.444318951F, 0.0158228781F);
+  } else {
+    above = detail::polynomial(square, -0.33333333333333333, -0.020498797014128276, -0.00019917792421746069);
+    below = detail::polynomial(square, 1.0, 0.46149639104238135, 0.023291328284948218, 0.00020653360964084979);
+  }
+  const auto near_zero = size < splat<Value>(element(0.625));
+  const Value numerator = select(near_zero, size * square * above, splat<Value>(element{-2}));
+  const Value denominator = select(near_zero, below, detail::exp_normal(size + size) + element{1});
+  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
+  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
+}
+
+/// Logistic function 1 / (1 + e^-x).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value sigmoid(Value x) noexcept {
+  constexpr element_t<Value> one{1};
+  const auto power = detail::exp_with_error(-abs(x));
+  const Value sum = one + power.value;
+  const Value lost = ((one - sum) + power.value) + power.value * power.relative_error;
+  const auto negative = x < Value{};
+  const Value rounded = select(negative, power.value, splat<Value>(one)) / sum;
+  // 1 / (1 + p) and p / (1 + p) add up to one, so either is the other's derivative by log p.
+  const Value reciprocal = select(negative, one - rounded, rounded);
+  return rounded + rounded * (select(negative, power.relative_error, Value{}) - lost * reciprocal);
+}
+
+/// log(1 + e^x), without overflow.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value softplus(Value x) noexcept {
+  return max(x, Value{}) + detail::log1p_finite(exp(-abs(x)));
+}
+
+/// Gauss error function 2/sqrt(pi) int_0^x e^(-t^2) dt.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value erf(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value size = min(abs(x), splat<Value>(traits::erf_highest));
+  const Value square = size * size;
+  Value above;
+  Value below;
+  Value far_above;
+  Value far_below;
+  if constexpr (std::is_same_v<element, float>) {
+    above = detail::polynomial(square, 0.128379167F, -0.320349887F, -0.0409917308F, -0.00524891256F);
+    below = detail::polynomial(square, 1.0F, 0.434466955F, 0.0746598807F, 0.00525691711F);
+    far_above = detail::polynomial(size, 1.00101401F, 0.736984618F, 0.235814343F, -8.0558799e-5F);
+    far_below = detail::polynomial(size, 1.0F, 1.87175337F, 1.32900761F, 0.415254521F);
+  } else {
+    above = detail::polynomial(square, 0.12837916709551257, -0.31698916933954893, -0.048371274599796295,
+                               -0.0088223363248167772, -0.00049664035253739076, -2.0780228076561899e-5);
+    below = detail::polynomial(square, 1.0, 0.46064498648983655, 0.093874608765124095, 0.010705251871973175,
+                               0.00069373623323491591, 2.0866484101019163e-5);
+    far_above =
+        detail::polynomial(size, 0.99999999670728632, 1.8298552575063472, 1.6525806387586935, 0.92374240264294516,
+                           0.3417085341869327, 0.083629048448242701, 0.01264788648504756, 0.00093536571645476184);
+    far_below =
+        detail::polynomial(size, 1.0, 2.9582343862885306, 3.9905909053962238, 3.220659672292991, 1.7105849169570096,
+                           0.61687082786767299, 0.1490576123099342, 0.022417793825188561, 0.0016578925871363651);
+  }
+  const auto near_zero = size < splat<Value>(element{1});
+  const Value numerator = select(near_zero, size * above, -(detail::exp_normal(-square) * far_above));
+  const Value denominator = select(near_zero, below, far_below);
+  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
+  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
+}
+
+}  // namespace pergrad::inline v0_1::math
 
 namespace pergrad::inline v0_1::detail {
 
@@ -12313,8 +12566,9 @@ template <class... Options>
   return options.unknown_given || !padding_is_an_id ? mistake::option_not_offered : mistake::none;
 }
 
-/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding` does;
-/// any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row is 0.
+/// Rows `[vocabulary][width]`: N(0, 1) where an initialiser means "what PyTorch does", which is what `nn.Embedding`
+/// does; any other as it says, with fan_in = width and fan_out = vocabulary, as torch.nn.init counts. The padding row
+/// is 0.
 template <class Initialiser, class Scalar>
 void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
                       std::size_t padding) {
@@ -12384,9 +12638,9 @@ struct embedding {
 
 namespace pergrad::inline v0_1 {
 
-/// `embedding_bag<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{Dim}`. Options: `bag_sum` (default:
-/// the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over none is 0.
-/// PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
+/// `embedding_bag<Dim>` on `token_ids(positions, vocabulary)`: `{positions}` ids to `{Dim}`. Options: `bag_sum`
+/// (default: the mean), `padding_idx<Id>`: positions that hold it are left out of the sum and of the count; a mean over
+/// none is 0. PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
 struct embedding_bag {
   static constexpr bool on_tiles = true;
@@ -12757,22 +13011,11 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// Two inputs side by side. In PyTorch's order each is a number of rows, and rows of the output are one of each.
-struct concatenate {
+/// Two inputs side by side. In PyTorch's order each is a number of rows, and rows of the output are one of each: a
+/// sequence's rows are its positions if it is joined `ByPosition`, anything else is one row.
+template <bool ByPosition>
+struct concatenation {
   static constexpr bool on_tiles = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
-    shape out = first;
-    (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
-    return out;
-  }
-  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
-    const bool fits = first.rank() == second.rank() && first.varying_axis() == second.varying_axis() &&
-                      first.varying_axis() != 2 &&
-                      (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
-                       (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
-    return fits ? mistake::none : mistake::branches_do_not_fit;
-  }
 
   template <class Tile>
   static void forward(const Tile& tile) {
@@ -12798,7 +13041,7 @@ struct concatenate {
  private:
   struct rows_of {
     constexpr rows_of(shape in, shape in2) noexcept
-        : count{in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
+        : count{ByPosition && in.rank() == 2 ? static_cast<std::ptrdiff_t>(in.e0) : 1},
           first{static_cast<std::ptrdiff_t>(in.size()) / count},
           second{static_cast<std::ptrdiff_t>(in2.size()) / count} {}
     std::ptrdiff_t count;
@@ -12812,21 +13055,64 @@ struct concatenate {
   }
 };
 
-template <class First, class... Rest>
+/// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
+struct concatenate : concatenation<true> {
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
+    shape out = first;
+    (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
+    return out;
+  }
+  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
+    const bool fits = first.rank() == second.rank() && first.varying_axis() == second.varying_axis() &&
+                      first.varying_axis() != 2 &&
+                      (first.rank() == 1 || (first.rank() == 2 && first.e0 == second.e0) ||
+                       (first.rank() > 2 && first.e1 == second.e1 && first.e2 == second.e2 && first.e3 == second.e3));
+    return fits ? mistake::none : mistake::branches_do_not_fit;
+  }
+};
+
+/// Along the first axis, whatever the rank.
+struct concatenate_channels : concatenation<false> {
+  static constexpr bool channels_first = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
+    shape out = first;
+    out.e0 += second.e0;
+    return out;
+  }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
+    const bool fits = first.varying_axis() == second.varying_axis() && first.e1 == second.e1 && first.e2 == second.e2 &&
+                      first.e3 == second.e3;
+    return fits ? mistake::none : mistake::branches_do_not_fit;
+  }
+};
+
+template <class Join, class First, class... Rest>
 struct side_by_side {
   using type = First;
 };
-template <class First, class Second, class... Rest>
-struct side_by_side<First, Second, Rest...> : side_by_side<merge<concatenate, First, Second>, Rest...> {};
+template <class Join, class First, class Second, class... Rest>
+struct side_by_side<Join, First, Second, Rest...> : side_by_side<Join, merge<Join, First, Second>, Rest...> {};
 
 }  // namespace detail
 
 /// `parallel<sequential<...>, sequential<...>, ...>`: the branches' outputs joined along features (`{features}`,
-/// `{positions, features}`) or channels (`{channels, height, width}`). An empty `sequential<>` is the input itself.
-/// PyTorch: `torch.cat([a(x), b(x)], dim)`. Parameters: the branches', in order.
+/// `{positions, features}`) or channels (`{channels, height, width}`, `{channels, depth, height, width}`). A shape of
+/// rank 2 counts as `{positions, features}`: branches that end in `{channels, positions}` are for `parallel_channels`.
+/// An empty `sequential<>` is the input itself. PyTorch: `torch.cat([a(x), b(x)], -1)`, of images and volumes `1`.
+/// Parameters: the branches', in order.
 template <class First, class Second, class... More>
 struct parallel {
-  using unfolds_to = typename detail::side_by_side<First, Second, More...>::type;
+  using unfolds_to = typename detail::side_by_side<detail::concatenate, First, Second, More...>::type;
+};
+
+/// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
+/// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
+/// `torch.cat([a(x), b(x)], 1)`.
+template <class First, class Second, class... More>
+struct parallel_channels {
+  using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -13491,8 +13777,9 @@ struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
 
 }  // namespace detail
 
-/// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A `[Rank, features]`,
-/// then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`, `lora_B`.
+/// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A
+/// `[Rank, features]`, then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`,
+/// `lora_B`.
 template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
 struct lora {
   using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;
@@ -13619,8 +13906,9 @@ struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maxi
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/multihead_attention.hpp - self-attention of several heads: every position asks every position
 //
-//     [Q | K | V] = X W_in^T + b_in,    C = the heads' softmax(Q K^T / sqrt(d)) V side by side,    Y = C W_out^T +
-//     b_out
+//     [Q | K | V] = X W_in^T + b_in
+//     C = the heads' softmax(Q K^T / sqrt(d)) V, side by side
+//     Y = C W_out^T + b_out
 // (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Only the two projections have parameters,
 // so with D = [dQ | dK | dV] the per-sample gradients are the outer-product sums
 //     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
@@ -14165,9 +14453,11 @@ struct tanh {
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/transformer_encoder_layer.hpp - one block of a transformer's encoder, composed of other layers
 //
-//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)              norm behind (Vaswani et al.
-//     2017) h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2              norm first
-// with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
+// Norm behind (Vaswani et al. 2017, arXiv:1706.03762):
+//     h = norm1(x + attention(x)),    y = norm2(h + W2 f(W1 h + b1) + b2)
+// Norm first:
+//     h = x + attention(norm1(x)),    y = h + W2 f(W1 norm2(h) + b1) + b2
+// both with dropout on the attention's probabilities, on its output, behind f and on what W2 gives.
 
 namespace pergrad::inline v0_1 {
 
@@ -14690,9 +14980,8 @@ class optimizer_steps {
   static void for_each_stretch(const host& executor, Function&& f) {
     constexpr std::size_t chunk = std::size_t{1} << 14U;
     constexpr std::size_t count = Network::parameter_count;
-    executor.parallel((count + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-      f(task * chunk, std::min(count - task * chunk, chunk));
-    });
+    executor.parallel((count + chunk - 1) / chunk,
+                      [&](std::size_t task, std::size_t) { f(task * chunk, std::min(count - task * chunk, chunk)); });
   }
   /// Calls f(index) for every parameter, in stretches on all threads.
   template <class Function>
@@ -15533,7 +15822,8 @@ template <class Scalar>
 
 }  // namespace detail
 
-/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the file.
+/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
+/// file.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
@@ -15660,16 +15950,17 @@ namespace pergrad::inline v0_1 {
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic };
+enum class clipping_kind { flat, per_layer, automatic, per_group };
 
 /// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
 struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
-  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma C
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
+  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
   std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
   std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
   std::optional<pergrad::learning_rate> learning_rate;
   clipping_kind clipping = clipping_kind::flat;
+  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
   double momentum = 0;                   ///< of sgd
   adam_options adam{};                   ///< of adam
@@ -15683,7 +15974,7 @@ struct step_metrics {
   std::size_t batch_size = 0;
   double mean_loss = 0;        ///< over the batch; NaN if it was empty
   double mean_norm = 0;        ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;     ///< samples whose norm is above C
+  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
   std::size_t non_finite = 0;  ///< samples that were left out
 };
 
@@ -15705,7 +15996,7 @@ class dp_sgd {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
 
-  /// Throws std::invalid_argument naming an option that is missing or out of range.
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
   dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
          Generator generator = Generator{})
       : executor_{&executor},
@@ -15724,6 +16015,7 @@ class dp_sgd {
       losses_.resize(options.max_batch.count);
       norms_.resize(options.max_batch.count);
     }
+    clip_norm_ = options.clip ? options.clip->value() : sensitivity();
     const double deviation = options.noise->value() * sensitivity();
     if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
       throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
@@ -15776,12 +16068,24 @@ class dp_sgd {
     const auto require = [](bool given, const char* name) {
       if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
     };
-    require(options.clip.has_value(), "clip");
+    const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+    if (options.clipping == clipping_kind::per_group) {
+      constexpr std::size_t groups = detail::clipping_groups<Network>;
+      if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
+      require(!options.group_bounds.empty(), "group_bounds");
+      if (options.group_bounds.size() != groups) {
+        refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+               " bounds, the network has " + std::to_string(groups) + " clipping groups");
+      }
+    } else {
+      require(options.clip.has_value(), "clip");
+      if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+    }
     require(options.noise.has_value(), "noise");
     require(options.sampling.has_value(), "sampling");
     require(options.divisor.has_value(), "divisor");
     require(options.learning_rate.has_value(), "learning_rate");
-    if (options.max_batch.count == 0) throw std::invalid_argument("pergrad: dp_sgd: max_batch must be at least 1");
+    if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
     return options;
   }
   static void require_fit(const dataset<input_value, target>& records) {
@@ -15812,13 +16116,20 @@ class dp_sgd {
         return f(sum(clip_per_layer(gradients, *options_.clip)));
       case clipping_kind::automatic:
         return f(sum(normalise(gradients, *options_.clip)));
+      case clipping_kind::per_group:
+        if constexpr (detail::clipping_groups < Network >> 1) {
+          return f(sum(clip_per_group(gradients, options_.group_bounds)));
+        } else {
+          return f(sum(clip(gradients, options_.group_bounds.front())));  // one group is the whole
+        }
       default:
         return f(sum(clip(gradients, *options_.clip)));
     }
   }
   [[nodiscard]] double sensitivity() {
     const std::vector<std::uint32_t> nobody;
-    const dataset<input_value, target> no_records{{}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const dataset<input_value, target> no_records{
+        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
                         [](const auto& sum) { return sum.sensitivity(); });
@@ -15854,7 +16165,7 @@ class dp_sgd {
         continue;
       }
       metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > options_.clip->value()) ++metrics_.clipped;
+      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
     }
   }
 
@@ -15870,6 +16181,7 @@ class dp_sgd {
   any_optimizer optimizer_;
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
+  double clip_norm_ = 0;  ///< above it, a norm counts as clipped
   layer_randomness randomness_;
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
