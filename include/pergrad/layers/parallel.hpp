@@ -113,7 +113,8 @@ struct parallel {
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
 /// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
-/// `torch.cat([a(x), b(x)], 1)`.
+/// `torch.cat([a(x), b(x)], 1)`. Where branches would leave different lengths of a shorter sample, the first one's
+/// counts.
 template <class First, class Second, class... More>
 struct parallel_channels {
   using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
