@@ -41,9 +41,8 @@ struct shape {
 
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
-  constexpr shape(std::size_t first, std::size_t second = 0,
-                  std::size_t third = 0,  // NOLINT(google-explicit-constructor)
-                  std::size_t fourth = 0) noexcept
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
@@ -447,6 +446,12 @@ template <class Method, class Entries> struct method_not_offered {
 // clang-format on
 
 }  // namespace pergrad::inline v0_1::error
+// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
+#error \
+    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
+#endif
 // clang-format on
 
 // pergrad/batch.hpp - samples with their targets: a whole data set, and the batch of it that one step sees
@@ -574,6 +579,7 @@ class batch {
 
   /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
   /// if a target is not valid for the loss.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the constructor that it delegates to does
   batch(std::span<const input_value> inputs, std::span<const target> targets)
       : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
   /// The same for samples with lengths of their own.
@@ -1261,7 +1267,8 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
   set.labels.reserve(files.size() * detail::cifar::records_per_file);
   set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
   for (const std::string& file : files) {
-    const std::string path = folder + "/" + file;
+    std::string path = folder;
+    path.append("/").append(file);
     if (!detail::cifar::exists(path)) {
       detail::cifar::throw_missing(folder, file);
     }
@@ -5859,6 +5866,7 @@ inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
 /// Calls put(to, row) for the rows of the transpose of a square.
 template <class Scalar, class Put>
 inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
   std::array<vector<Scalar>, side<Scalar>> rows;
   for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
   exchange<Scalar>(rows);
@@ -6141,13 +6149,6 @@ struct pooling_kernel {
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-#endif
-
-// pergrad/detail/no_fast_math.hpp - refuses flags under which a NaN is not seen and a bound does not hold
-
-#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ + 0 != 0)
-#error \
-    "pergrad: -ffast-math, -Ofast and -ffinite-math-only break the clip bound, the noise and the search for non-finite gradients: compile without them; see docs/privacy.md"
 #endif
 
 namespace pergrad::inline v0_1::detail {
@@ -6434,6 +6435,7 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
   using u32 = typename detail::lanes<Lanes>::u32;
   const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
   detail::require_blocks("chacha20_keystream", first_block, blocks);
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole before it is read
   std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
   for (std::size_t done = 0; done < blocks; done += Lanes) {
     u32 state[16];
@@ -12572,7 +12574,8 @@ template <class... Options>
 template <class Initialiser, class Scalar>
 void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
                       std::size_t padding) {
-  const fans fan{static_cast<double>(width), static_cast<double>(table.size() / width)};
+  const std::size_t vocabulary = table.size() / width;
+  const fans fan{static_cast<double>(width), static_cast<double>(vocabulary)};
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (i / width == padding) {
       table[i] = 0;

@@ -128,6 +128,7 @@ class batch {
 
   /// All samples of two spans. Throws std::invalid_argument if they do not fit the network, the loss or each other, or
   /// if a target is not valid for the loss.
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the constructor that it delegates to does
   batch(std::span<const input_value> inputs, std::span<const target> targets)
       : batch{inputs, targets, std::span<const std::uint32_t>{}} {}
   /// The same for samples with lengths of their own.

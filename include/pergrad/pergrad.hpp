@@ -4,6 +4,7 @@
 
 // clang-format off
 #include <pergrad/errors.hpp>  // first, so that an error comes with a short list of includes
+#include <pergrad/detail/no_fast_math.hpp>
 // clang-format on
 
 #include <pergrad/batch.hpp>

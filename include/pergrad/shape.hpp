@@ -27,9 +27,8 @@ struct shape {
 
   constexpr shape() noexcept = default;
   // Implicit, so that a layer can return {channels, height, width}.
-  constexpr shape(std::size_t first, std::size_t second = 0,
-                  std::size_t third = 0,  // NOLINT(google-explicit-constructor)
-                  std::size_t fourth = 0) noexcept
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.

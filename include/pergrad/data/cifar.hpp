@@ -127,7 +127,8 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
   set.labels.reserve(files.size() * detail::cifar::records_per_file);
   set.images.reserve(files.size() * detail::cifar::records_per_file * cifar10_images::image_size);
   for (const std::string& file : files) {
-    const std::string path = folder + "/" + file;
+    std::string path = folder;
+    path.append("/").append(file);
     if (!detail::cifar::exists(path)) {
       detail::cifar::throw_missing(folder, file);
     }

@@ -49,6 +49,7 @@ inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
 /// Calls put(to, row) for the rows of the transpose of a square.
 template <class Scalar, class Put>
 inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
   std::array<vector<Scalar>, side<Scalar>> rows;
   for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
   exchange<Scalar>(rows);

@@ -65,7 +65,8 @@ template <class... Options>
 template <class Initialiser, class Scalar>
 void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
                       std::size_t padding) {
-  const fans fan{static_cast<double>(width), static_cast<double>(table.size() / width)};
+  const std::size_t vocabulary = table.size() / width;
+  const fans fan{static_cast<double>(width), static_cast<double>(vocabulary)};
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (i / width == padding) {
       table[i] = 0;

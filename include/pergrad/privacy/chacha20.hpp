@@ -134,6 +134,7 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
   using u32 = typename detail::lanes<Lanes>::u32;
   const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
   detail::require_blocks("chacha20_keystream", first_block, blocks);
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole before it is read
   std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
   for (std::size_t done = 0; done < blocks; done += Lanes) {
     u32 state[16];
