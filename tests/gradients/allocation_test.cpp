@@ -1,41 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/gradients/allocation_test.cpp - evaluation takes nothing from the heap: every byte is reserved by tape and
 // destination.
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "counted_allocations.hpp"
 #include "fixture.hpp"
-
-namespace {
-
-std::atomic<std::size_t> allocations{0};
-
-}  // namespace
-
-// All forms that are used, as a sanitizer brings its own of those that are missing. Not inlined, so that the compiler
-// does not see malloc behind new and free behind delete, and warn that they mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  ++allocations;
-  return std::malloc(bytes != 0 ? bytes : 1);
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  ++allocations;
-  const auto unit = static_cast<std::size_t>(alignment);
-  return std::aligned_alloc(unit, (bytes / unit + 1) * unit);
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (void* memory = operator new(bytes, std::nothrow)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  if (void* memory = operator new(bytes, alignment, std::nothrow)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace {
 
