@@ -4128,6 +4128,17 @@ struct ones : constant {
 
 namespace detail {
 
+/// First value of an element of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser
+/// means "what PyTorch does"; any other as it says.
+template <class Initialiser>
+[[nodiscard]] double table_value(const Initialiser& initialiser, std::uint64_t index, fans fan) {
+  if constexpr (std::is_same_v<Initialiser, layer_default>) {
+    return public_normal(initialiser.seed, index);
+  } else {
+    return initialiser.weight(index, fan);
+  }
+}
+
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
 /// with two inputs takes the second's shape behind the first's.
 template <class Layer, class Initialiser, class Scalar>
@@ -12577,13 +12588,7 @@ void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::
   const std::size_t vocabulary = table.size() / width;
   const fans fan{static_cast<double>(width), static_cast<double>(vocabulary)};
   for (std::size_t i = 0; i < table.size(); ++i) {
-    if (i / width == padding) {
-      table[i] = 0;
-    } else if constexpr (std::is_same_v<Initialiser, layer_default>) {
-      table[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
-    } else {
-      table[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
+    table[i] = i / width == padding ? Scalar{0} : static_cast<Scalar>(table_value(initialiser, first + i, fan));
   }
 }
 
@@ -13669,11 +13674,7 @@ struct learned_positions {
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if constexpr (std::is_same_v<Initialiser, layer_default>) {
-        parameters[i] = static_cast<Scalar>(detail::public_normal(initialiser.seed, first + i));
-      } else {
-        parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-      }
+      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
     }
   }
 
@@ -14198,11 +14199,7 @@ struct sequence_bias {
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if constexpr (std::is_same_v<Initialiser, layer_default>) {
-        parameters[i] = static_cast<Scalar>(detail::public_normal(initialiser.seed, first + i));
-      } else {
-        parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-      }
+      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
     }
   }
 

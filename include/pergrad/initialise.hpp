@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <numbers>
 #include <span>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/shape.hpp>
@@ -123,6 +124,17 @@ struct ones : constant {
 };
 
 namespace detail {
+
+/// First value of an element of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser
+/// means "what PyTorch does"; any other as it says.
+template <class Initialiser>
+[[nodiscard]] double table_value(const Initialiser& initialiser, std::uint64_t index, fans fan) {
+  if constexpr (std::is_same_v<Initialiser, layer_default>) {
+    return public_normal(initialiser.seed, index);
+  } else {
+    return initialiser.weight(index, fan);
+  }
+}
 
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
 /// with two inputs takes the second's shape behind the first's.

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
 
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -68,13 +67,7 @@ void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::
   const std::size_t vocabulary = table.size() / width;
   const fans fan{static_cast<double>(width), static_cast<double>(vocabulary)};
   for (std::size_t i = 0; i < table.size(); ++i) {
-    if (i / width == padding) {
-      table[i] = 0;
-    } else if constexpr (std::is_same_v<Initialiser, layer_default>) {
-      table[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
-    } else {
-      table[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
+    table[i] = i / width == padding ? Scalar{0} : static_cast<Scalar>(table_value(initialiser, first + i, fan));
   }
 }
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -38,11 +37,7 @@ struct sequence_bias {
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if constexpr (std::is_same_v<Initialiser, layer_default>) {
-        parameters[i] = static_cast<Scalar>(detail::public_normal(initialiser.seed, first + i));
-      } else {
-        parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-      }
+      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
     }
   }
 
