@@ -114,6 +114,11 @@ template <class Layer>
 concept has_output_length = requires(shape in, std::size_t length) {
   { Layer::output_length(in, length) } -> std::convertible_to<std::size_t>;
 };
+/// A layer with two inputs that puts position t of one and position t of the other together: both must have as many.
+template <class Layer>
+concept joins_positions = is_branch_sum<Layer> || requires {
+  requires Layer::joins_positions;
+};
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::rows(in, i) } -> std::convertible_to<window_range>;
@@ -196,6 +201,16 @@ template <class Layer>
     return Layer::factors(in, second);
   } else {
     return Layer::factors(in);
+  }
+}
+
+/// Positions of the output that are there if `length` of the input's are.
+template <class Layer>
+[[nodiscard]] constexpr std::size_t output_length_of(shape in, std::size_t length) {
+  if constexpr (has_output_length<Layer>) {
+    return Layer::output_length(in, length);
+  } else {
+    return length;
   }
 }
 

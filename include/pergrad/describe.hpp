@@ -125,6 +125,16 @@ template <class Type>
   return text;
 }
 
+/// A layer's name for the table. Parts of larger layers that nobody writes down say what they are.
+template <class Layer>
+[[nodiscard]] std::string layer_name() {
+  if constexpr (requires { Layer::described_as; }) {
+    return Layer::described_as;
+  } else {
+    return readable_name(type_name<Layer>());
+  }
+}
+
 [[nodiscard]] inline std::string to_text(shape of) {
   std::string text = "{";
   for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
@@ -145,7 +155,7 @@ template <class Network>
   detail::for_each_index<structure::size>([&](auto index) {
     constexpr std::size_t i = index;
     description& row = rows[i];
-    row.layer = detail::readable_name(detail::type_name<typename structure::template layer_at<i>>());
+    row.layer = detail::layer_name<typename structure::template layer_at<i>>();
     row.in = structure::shapes[structure::inputs[i]];
     row.out = structure::shapes[i + 1];
     const bool has_parameters = structure::parameter_counts[i] > 0;

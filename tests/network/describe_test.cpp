@@ -49,6 +49,19 @@ BOOST_AUTO_TEST_CASE(blocks_are_counted_once_and_frozen_ones_have_no_norm) {
              std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(parts_that_nobody_writes_say_what_they_are) {
+  using block = pg::network<pg::shape{6, 4}, pg::transformer_encoder_layer<2, 8>, pg::parallel<pg::tanh, pg::relu>,
+                            pg::transpose, pg::parallel_channels<pg::tanh, pg::relu>, pg::residual<pg::tanh>>;
+  const std::string text = pg::describe<block>();
+  for (const char* const name : {"residual of linear", "both branches, joined along features",
+                                 "both branches, joined along channels", "sum of both branches"}) {
+    BOOST_TEST_CONTEXT(name) { BOOST_TEST(text.find(name) != std::string::npos); }
+  }
+  for (const char* const internal : {"branch_sum", "concatenat", "feed_forward", "_core<", "detail"}) {
+    BOOST_TEST_CONTEXT(internal) { BOOST_TEST(text.find(internal) == std::string::npos); }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(layers_have_the_names_that_users_write) {
   const auto rows = pg::describe_rows<reader>();
   BOOST_TEST(rows[0].layer == "embedding<8>");

@@ -162,8 +162,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     std::array<std::size_t, size + 1> groups{};  ///< clipping groups
     std::array<std::size_t, size + 1>
         inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};  // second slot of a node with two inputs, else 0
-    std::size_t trained = 0;                      // parameters that are trained
+    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
+    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
+    std::size_t trained = 0;                             // parameters that are trained
     std::size_t frozen = 0;
     std::size_t first_mistake = size;
     mistake what = mistake::none;
@@ -183,6 +184,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
     findings result;
     result.shapes[0] = Input;
     for (std::size_t i = 0; i < size; ++i) {
@@ -196,6 +199,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.shapes[i + 1] = outputs[i](in, in2);
         result.parameter_counts[i] = counts[i](in, in2);
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
+        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
       }
       result.owners[i] = i;
       for (std::size_t k = 0; ties[i] != nullptr && k < i; ++k) {
@@ -218,6 +223,26 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
     for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
     return result;
+  }
+  /// Positions in a slot of a sample that has `length` of the network's input.
+  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
+    using length_function = std::size_t (*)(shape, std::size_t);
+    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
+    if (slot == 0) return length;
+    const std::size_t before = result.inputs[slot - 1];
+    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+  }
+  /// Do both inputs of a node have as many positions of every sample, however short it is?
+  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
+    const std::size_t first = result.inputs[node];
+    const std::size_t second = result.inputs2[node];
+    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
+      return true;
+    }
+    for (std::size_t length = 0; length <= Input.e0; ++length) {
+      if (length_in(result, first, length) != length_in(result, second, length)) return false;
+    }
+    return true;
   }
   /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
   /// the end.
@@ -300,6 +325,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
   else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
   else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {

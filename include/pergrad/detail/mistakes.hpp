@@ -37,7 +37,8 @@ enum class mistake {
   lengths_are_lost,
   not_on_tiles,
   heads_do_not_divide,
-  branches_do_not_fit
+  branches_do_not_fit,
+  branches_differ_in_length
 };
 
 }  // namespace pergrad::inline v0_1::detail

@@ -41,8 +41,8 @@ class tile_values {
       if constexpr (varies) {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
         for (std::size_t i = 0; i < size; ++i) {
-          lengths_[i + 1][static_cast<std::size_t>(b)] =
-              length_functions[i](table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]);
+          lengths_[i + 1][static_cast<std::size_t>(b)] = static_cast<std::uint32_t>(length_functions[i](
+              table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]));
         }
       }
       if constexpr (Network::input_shape.ids != 0) {
@@ -198,17 +198,9 @@ class tile_values {
   }
 
  private:
-  using length_function = std::uint32_t (*)(shape, std::uint32_t);
-  template <class Layer>
-  static std::uint32_t length_after(shape in, std::uint32_t length) {
-    if constexpr (detail::has_output_length<Layer>) {
-      return static_cast<std::uint32_t>(Layer::output_length(in, length));
-    } else {
-      return length;
-    }
-  }
+  using length_function = std::size_t (*)(shape, std::size_t);
   static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<length_function, size>{&tile_values::length_after<typename program::template layer_at<Index>>...};
+    return std::array<length_function, size>{&detail::output_length_of<typename program::template layer_at<Index>>...};
   }
   (std::make_index_sequence<size>{});
 

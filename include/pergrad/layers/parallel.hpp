@@ -20,6 +20,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool joins_positions = true;
 
   template <class Tile>
   static void forward(const Tile& tile) {
@@ -61,6 +62,8 @@ struct concatenation {
 
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
+  static constexpr const char* described_as = "both branches, joined along features";
+
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
     (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
@@ -78,6 +81,7 @@ struct concatenate : concatenation<true> {
 /// Along the first axis, whatever the rank.
 struct concatenate_channels : concatenation<false> {
   static constexpr bool channels_first = true;
+  static constexpr const char* described_as = "both branches, joined along channels";
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -113,8 +117,7 @@ struct parallel {
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
 /// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
-/// `torch.cat([a(x), b(x)], 1)`. Where branches would leave different lengths of a shorter sample, the first one's
-/// counts.
+/// `torch.cat([a(x), b(x)], 1)`. Branches must leave as many positions of every sample, however short it is.
 template <class First, class Second, class... More>
 struct parallel_channels {
   using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
