@@ -63,20 +63,28 @@ class dataset {
     return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
   }
 
+  /// Whether this record's length and ids are those of the shape. What lies in memory may have changed since the data
+  /// set was made.
+  [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
+    bool inside = true;
+    if constexpr (std::is_integral_v<Value>) {
+      const Value* ids = input(record);  // one pass without branches, as this is done for every sample of every batch
+      for (std::size_t i = 0; i < input_.size(); ++i) inside &= holds(ids[i]);
+    }
+    return inside;
+  }
   /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
   void require_valid(std::size_t record) const {
+    if (is_valid(record)) return;
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
       throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
                                   std::to_string(lengths_[record]) + ", allowed are 1 to " + std::to_string(input_.e0));
     }
     if constexpr (std::is_integral_v<Value>) {
       const Value* ids = input(record);
-      bool outside = false;  // one pass without branches, as this is done for every sample of every batch
       for (std::size_t i = 0; i < input_.size(); ++i) {
-        outside |= ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids;
-      }
-      for (std::size_t i = 0; outside && i < input_.size(); ++i) {
-        if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids) {
+        if (!holds(ids[i])) {
           throw std::out_of_range("pergrad: dataset: record " + std::to_string(record) + ", position " +
                                   std::to_string(i) + ": id " + std::to_string(ids[i]) + " of a vocabulary of " +
                                   std::to_string(input_.ids));
@@ -84,8 +92,16 @@ class dataset {
       }
     }
   }
+  /// Whether both are views of the same memory in the same way.
+  [[nodiscard]] bool same_view(const dataset& other) const noexcept {
+    const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
+    return same(inputs_, other.inputs_) && same(targets_, other.targets_) && same(lengths_, other.lengths_) &&
+           input_ == other.input_ && targets_per_record_ == other.targets_per_record_;
+  }
 
  private:
+  [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
+
   std::span<const Value> inputs_;
   std::span<const Target> targets_;
   std::span<const std::uint32_t> lengths_;

@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -39,6 +40,17 @@ class aligned_buffer {
     }
     data_.reset(static_cast<Scalar*>(memory));
   }
+  aligned_buffer(const aligned_buffer&) = delete;
+  aligned_buffer& operator=(const aligned_buffer&) = delete;
+  /// What was moved from is empty: its span says so.
+  aligned_buffer(aligned_buffer&& other) noexcept
+      : data_{std::move(other.data_)}, size_{std::exchange(other.size_, 0)} {}
+  aligned_buffer& operator=(aligned_buffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+  ~aligned_buffer() = default;
 
   [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
   [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }

@@ -62,14 +62,17 @@ template <class Expression>
   }
 }
 
-/// One expression and where its result goes; `Enclosed` if into a bounded_total, which shows its numbers to nobody.
-template <class Expression, bool Enclosed = false>
+/// What stands for a bounded_total where there is none.
+struct no_total {};
+
+/// One expression and where its result goes; with `Total`, into a bounded_total, which shows its numbers to nobody.
+template <class Expression, class Total = no_total>
 class assignment {
  public:
   using value_type = typename value_type_of<Expression>::type;
 
-  assignment(std::span<value_type> out, Expression expression, bool accumulate)
-      : out_{out}, expression_{expression}, accumulate_{accumulate} {
+  assignment(std::span<value_type> out, Expression expression, bool accumulate, Total* total = nullptr)
+      : out_{out}, expression_{expression}, accumulate_{accumulate}, total_{total} {
     if (out.size() != value_count_of(expression_)) {
       throw std::invalid_argument("pergrad: a result of " + std::to_string(value_count_of(expression_)) +
                                   " values does not fit a destination of " + std::to_string(out.size()));
@@ -102,17 +105,34 @@ class assignment {
                                  to = mine->accumulate_ ? to + value : value;
                                }};
     } else {
+      if constexpr (is_enclosed) {
+        const bool adds = gradient_access::begin_chunk(*total_);
+        is_first_chunk_ = !adds;
+        accumulate_ = accumulate_ && adds;
+      }
       expression_.attach(request, out_, accumulate_);
     }
   }
   void finish(const host& executor) {
     if constexpr (requires { expression_.finish(executor, out_); }) expression_.finish(executor, out_);
   }
+  /// After an exception: nobody may take what lies in the destination for a total or for a noised sum.
+  void abandon() noexcept {
+    if constexpr (is_enclosed) {
+      if (is_first_chunk_) gradient_access::forget_chunk(*total_);
+    } else if constexpr (is_noised<Expression>) {
+      std::fill(out_.begin(), out_.end(), value_type{0});
+    }
+  }
 
  private:
+  static constexpr bool is_enclosed = !std::is_same_v<Total, no_total>;
+
   std::span<value_type> out_;
   Expression expression_;
   bool accumulate_;
+  bool is_first_chunk_ = false;
+  Total* total_;
 };
 
 /// Runs several assignments over the same gradients in one pass.
@@ -125,13 +145,19 @@ void evaluate_together(const host& executor, First& first, Rest&... rest) {
   if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
     throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
   }
-  on_host::run_request<typename decltype(leaf)::scalar> request;
-  request.count = leaf.size();
-  first.attach(request);
-  (rest.attach(request), ...);
-  leaf.run(executor, request);
-  first.finish(executor);
-  (rest.finish(executor), ...);
+  try {
+    on_host::run_request<typename decltype(leaf)::scalar> request;
+    request.count = leaf.size();
+    first.attach(request);
+    (rest.attach(request), ...);
+    leaf.run(executor, request);
+    first.finish(executor);
+    (rest.finish(executor), ...);
+  } catch (...) {
+    first.abandon();
+    (rest.abandon(), ...);
+    throw;
+  }
 }
 
 template <class Destination, class Expression>
@@ -161,8 +187,8 @@ template <class Leaf, class Rule>
 struct is_bounded_sum<bounded_sum<Leaf, Rule>> : std::true_type {};
 template <class Type>
 struct is_assignment : std::false_type {};
-template <class Expression, bool Enclosed>
-struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
+template <class Expression, class Total>
+struct is_assignment<assignment<Expression, Total>> : std::true_type {};
 
 template <class Destination, class Value>
 concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
@@ -205,12 +231,14 @@ template <class Destination, class Expression>
     static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
-    if constexpr (enclosed) {
+    const auto out = detail::destination_of(destination, expression);
+    if constexpr (detail::is_bounded_total<plain>::value) {
       destination.clear();
       gradient_access::admit(destination, expression.sensitivity());
+      return detail::assignment<Expression, plain>{out, expression, false, &destination};
+    } else {
+      return detail::assignment<Expression>{out, expression, false};
     }
-    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, false};
   }
 }
 /// `destination += expression`: sums over chunks of a batch.
@@ -222,14 +250,40 @@ template <class Destination, class Expression>
     static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
-    if constexpr (enclosed) gradient_access::admit(destination, expression.sensitivity());
-    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, true};
+    const auto out = detail::destination_of(destination, expression);
+    if constexpr (detail::is_bounded_total<plain>::value) {
+      gradient_access::admit(destination, expression.sensitivity());
+      return detail::assignment<Expression, plain>{out, expression, true, &destination};
+    } else {
+      return detail::assignment<Expression>{out, expression, true};
+    }
   }
 }
 
-/// Evaluates a noised sum into a private gradient: the one thing that may be released.
-/// Draws the noise once, also for an empty batch. Throws what the batch, the tape and the generator throw.
+namespace detail {
+
+/// Evaluates a noised sum into a private gradient, which is all zeros if that fails. `begin` as in detail::add_noise.
+template <class Network, class Sum, class Generator, class Begin>
+void release(const host& executor, private_gradient<Network>& update, const noised_sum<Sum, Generator>& noised,
+             const Begin& begin) {
+  auto only = assign(update, used_on_the_way<noised_sum<Sum, Generator>, Begin>{noised, begin});
+  evaluate_together(executor, only);
+}
+/// Adds noise to a total of chunks into a private gradient.
+template <class Network, class Generator, class Begin = unused>
+void release(const host& executor, private_gradient<Network>& update, const noised_total<Network, Generator>& noised,
+             const Begin& begin = {}) {
+  const std::span<typename Network::scalar> out = gradient_access::values(update);
+  if (out.size() != Network::parameter_count) {
+    throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
+  }
+  noised.release(executor, out.data(), begin);
+}
+
+}  // namespace detail
+
+/// Evaluates a noised sum into a private gradient: the one thing that may be released. Draws the noise once, also for
+/// an empty batch. Throws what the batch, the tape and the generator throw; the gradient is all zeros then.
 template <class Network, class Expression>
 void evaluate_into(const host& executor, private_gradient<Network>& update, const Expression& expression) {
   if constexpr (detail::is_noised<Expression>) {
@@ -243,15 +297,12 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
 template <class Network, class Generator>
 void evaluate_into(const host& executor, private_gradient<Network>& update,
                    const noised_total<Network, Generator>& noised) {
-  const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
-  const std::span<typename Network::scalar> out = gradient_access::values(update);
-  const std::uint64_t step = noised.noise.generator->next_step();
-  detail::add_noise(executor, noised.noise.generator->key(), step, deviation,
-                    gradient_access::values(noised.total.total()), out);
+  detail::release(executor, update, noised);
 }
-/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
-template <class Leaf, class Rule>
-void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, true> chunk) {
+/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. If that throws,
+/// the total holds what it held, or it is empty again, or parts of the chunk are in it.
+template <class Leaf, class Rule, class Network>
+void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, bounded_total<Network>> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.

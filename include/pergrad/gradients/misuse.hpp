@@ -46,6 +46,8 @@ template <class Expression>
 inline constexpr bool is_noised = false;
 template <class Sum, class Generator>
 inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
+template <class Noised, class Begin>
+inline constexpr bool is_noised<used_on_the_way<Noised, Begin>> = true;
 
 /// Arithmetic that is offered for neither operand.
 template <class Left, class Right>

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/errors.hpp>
@@ -66,11 +67,12 @@ class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/) : values_{Network::parameter_count, "a clipped sum"} {}
+  explicit bounded_total(const Executor& /*executor*/)
+      : values_{Network::parameter_count, "a clipped sum", detail::uninitialised} {}
 
-  /// Back to the empty sum.
+  /// Back to the empty sum. Touches no number: the first chunk is assigned, and noise goes on zeros until then.
   void clear() noexcept {
-    std::fill_n(values_.data(), values_.size(), scalar{0});
+    is_empty_ = true;
     sensitivity_ = 0;
   }
   /// The empty sum of chunks that will have this sensitivity: so that a batch without any chunk is noised all the same.
@@ -83,8 +85,10 @@ class bounded_total : public detail::expression_tag {
 
  private:
   friend struct gradient_access;
+  bounded_total() = default;
   detail::aligned_buffer<scalar> values_;
   double sensitivity_ = 0;
+  bool is_empty_ = true;  ///< whatever `values_` holds then stands for zeros
 };
 
 /// The library's own way to the numbers behind the types.
@@ -97,9 +101,33 @@ struct gradient_access {
   [[nodiscard]] static std::span<typename Network::scalar> values(bounded_total<Network>& total) noexcept {
     return total.values_.span();
   }
+  /// The numbers of a total; null if it is empty.
   template <class Network>
-  [[nodiscard]] static std::span<const typename Network::scalar> values(const bounded_total<Network>& total) noexcept {
-    return total.values_.span();
+  [[nodiscard]] static const typename Network::scalar* sum_of(const bounded_total<Network>& total) noexcept {
+    return total.is_empty_ ? nullptr : total.values_.data();
+  }
+  /// A chunk is about to be written. Returns whether it is to be added to what is there.
+  template <class Network>
+  [[nodiscard]] static bool begin_chunk(bounded_total<Network>& total) noexcept {
+    return !std::exchange(total.is_empty_, false);
+  }
+  /// The first chunk was not finished: its numbers do not count.
+  template <class Network>
+  static void forget_chunk(bounded_total<Network>& total) noexcept {
+    total.is_empty_ = true;
+  }
+  /// A total without memory of its own, for `exchange_memory`.
+  template <class Network>
+  [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {
+    return {};
+  }
+  /// Each gets the other's memory. The numbers of an empty total are never shown, so a released gradient may become a
+  /// sum at any time; a sum may become a released gradient only when every one of its numbers was noised in place or
+  /// overwritten.
+  template <class Network>
+  static void exchange_memory(bounded_total<Network>& total, private_gradient<Network>& gradient) noexcept {
+    std::swap(total.values_, gradient.values_);
+    total.is_empty_ = true;
   }
   /// Notes a chunk's sensitivity. Throws std::logic_error if it differs from that of the chunks before.
   template <class Network>
@@ -140,17 +168,38 @@ requires std::is_arithmetic_v<Number>
 
 namespace detail {
 
-/// values = sum + noise, all threads sharing the elements; the bits of the noise depend on (key, step, element) only.
-/// `sum` may be `values`. Precondition: as many.
-template <class Scalar>
+/// What becomes of noised values if nobody uses them on the way: nothing.
+struct unused {
+  [[nodiscard]] auto operator()() const noexcept {
+    return [](std::size_t, auto*, std::size_t) {};
+  }
+};
+
+/// out[i] = sum[i] + noise for `count` values, in one sweep that all threads share; the bits of the noise depend on
+/// (key, step, element) only. `sum` may be `out`; null stands for zeros. `out` may be null: then nothing is stored.
+/// Once nothing can fail any more, `begin` is called; what it returns gets each short stretch as soon as it is noised
+/// and may change it: use(first, values, count), from several threads. Throws std::invalid_argument if the standard
+/// deviation is none, std::out_of_range beyond `gaussians_per_step` values.
+template <class Scalar, class Begin = unused>
 void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-               std::span<const std::type_identity_t<Scalar>> sum, std::span<Scalar> values) {
-  constexpr std::size_t chunk = 1U << 13U;
-  executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-    const std::size_t first = task * chunk;
-    const std::span<Scalar> to = values.subspan(first, std::min(chunk, values.size() - first));
-    if (sum.data() != values.data()) std::copy_n(sum.data() + first, to.size(), to.data());
-    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation, to);
+               const Scalar* sum, Scalar* out, std::size_t count, const Begin& begin = {}) {
+  require_standard_deviation(standard_deviation);
+  require_gaussians(0, count);
+  const auto scale = rounded_up<Scalar>(standard_deviation);
+  const auto use = begin();
+  constexpr std::size_t share = 4 * gaussian_tile;
+  executor.parallel((count + share - 1) / share, [&](std::size_t task, std::size_t) {
+    const std::size_t first = task * share;
+    for_each_gaussian_piece<native_lanes>(key, random_purpose::gradient_noise, step, first,
+                                          std::min(share, count - first),
+                                          [&](std::size_t at, const float* z, std::size_t size) {
+                                            alignas(64) Scalar passing[gaussian_tile];
+                                            Scalar* const to = out == nullptr ? passing : out + first + at;
+                                            const Scalar* const from = sum == nullptr ? to : sum + first + at;
+                                            if (sum == nullptr) std::fill_n(to, size, Scalar{0});
+                                            add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
+                                            use(first + at, to, size);
+                                          });
   });
 }
 
@@ -172,13 +221,20 @@ class noised_sum : public detail::expression_tag {
       throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
     sum_.attach(request, out, false);
   }
-  /// Draws the noise: one step of the generator.
-  void finish(const host& executor, std::span<scalar> out) const {
+  /// Draws the noise: one step of the generator. `begin` as in detail::add_noise.
+  template <class Begin = detail::unused>
+  void finish(const host& executor, std::span<scalar> out, const Begin& begin = {}) const {
     const std::uint64_t step = noise_.generator->next_step();
-    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out, out);
-    if (divisor_ != 1) {
-      for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
-    }
+    const auto then = [&] {
+      return [use = begin(), divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
+        for (std::size_t i = 0; divisor != 1 && i < count; ++i) {
+          values[i] = static_cast<scalar>(static_cast<double>(values[i]) / divisor);
+        }
+        use(first, values, count);
+      };
+    };
+    detail::add_noise<scalar>(executor, noise_.generator->key(), step, standard_deviation(), out.data(), out.data(),
+                              out.size(), then);
   }
   /// The same divided by a public constant.
   [[nodiscard]] noised_sum operator/(expected_batch_size divisor) const {
@@ -192,6 +248,23 @@ class noised_sum : public detail::expression_tag {
   gaussian_noise_of<Generator> noise_;
   double divisor_ = 1;
 };
+
+namespace detail {
+
+/// A noised sum whose values are used while they are released: with `begin` as in add_noise.
+template <class Noised, class Begin>
+class used_on_the_way : public Noised {
+ public:
+  used_on_the_way(const Noised& noised, const Begin& begin) : Noised{noised}, begin_{begin} {}
+  void finish(const host& executor, std::span<typename Noised::scalar> out) const {
+    Noised::finish(executor, out, begin_);
+  }
+
+ private:
+  Begin begin_;
+};
+
+}  // namespace detail
 
 /// A finished total of chunks as a sum that noise can be added to.
 template <class Network>
@@ -217,6 +290,15 @@ template <class Network, class Generator>
 struct noised_total {
   total_reference<Network> total;
   gaussian_noise_of<Generator> noise;
+
+  /// Draws the noise: one step of the generator. `out` and `begin` as in detail::add_noise.
+  template <class Begin = detail::unused>
+  void release(const host& executor, typename Network::scalar* out, const Begin& begin = {}) const {
+    const double deviation = noise.multiplier.value() * total.sensitivity();
+    const std::uint64_t step = noise.generator->next_step();
+    detail::add_noise(executor, noise.generator->key(), step, deviation, gradient_access::sum_of(total.total()), out,
+                      Network::parameter_count, begin);
+  }
 };
 
 /// Noise on a bounded sum; on anything else it is an error that says why.

@@ -8,10 +8,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <stdexcept>
 
 #include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/multiply_add.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -43,26 +44,34 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
-  void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    using on_host::index;
+    using on_host::splat;
     ++steps_;
     const auto count = static_cast<double>(steps_);
-    const auto beta1 = static_cast<scalar>(options_.beta1);
-    const auto beta2 = static_cast<scalar>(options_.beta2);
-    const auto rest1 = static_cast<scalar>(1 - options_.beta1);  // in double: 1 - 0.999F is off by 1e-5
-    const auto rest2 = static_cast<scalar>(1 - options_.beta2);
-    const auto rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count)));
-    const auto correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count)));
-    const auto stability = static_cast<scalar>(options_.stability);
-    const auto factor = static_cast<scalar>(scale);
-    scalar* parameters = network.parameters().data();
-    scalar* first = first_.data();
-    scalar* second = second_.data();
-    this->for_each_parameter(executor, [&](std::size_t i) {
-      const scalar value = factor * gradient[i];
-      first[i] = beta1 * first[i] + rest1 * value;
-      second[i] = beta2 * second[i] + rest2 * value * value;
-      parameters[i] -= rate * first[i] / (std::sqrt(second[i]) * correction + stability);
-    });
+    return [parameters = network.parameters().data(), first_moments = first_.data(), second_moments = second_.data(),
+            beta1 = static_cast<scalar>(options_.beta1), beta2 = static_cast<scalar>(options_.beta2),
+            rest1 = static_cast<scalar>(1 - options_.beta1),  // in double: 1 - 0.999F is off by 1e-5
+            rest2 = static_cast<scalar>(1 - options_.beta2),
+            rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count))),
+            correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count))),
+            stability = static_cast<scalar>(options_.stability),
+            factor = static_cast<scalar>(scale)](std::size_t at, const scalar* gradient, std::size_t size) {
+      using vector = on_host::vector<scalar>;
+      scalar* const w = parameters + at;
+      scalar* const m = first_moments + at;
+      scalar* const v = second_moments + at;
+      on_host::for_each_vector<scalar>(static_cast<index>(size), [&](index i, const auto& lanes) {
+        const vector g = splat(factor) * lanes.load(gradient + i);
+        const vector first = on_host::multiply_add<scalar>(splat(beta1), lanes.load(m + i), splat(rest1) * g);
+        const vector second = on_host::multiply_add<scalar>(splat(beta2), lanes.load(v + i), splat(rest2) * g * g);
+        lanes.store(m + i, first);
+        lanes.store(v + i, second);
+        const vector divisor =
+            on_host::multiply_add<scalar>(on_host::square_root<scalar>(second), splat(correction), splat(stability));
+        lanes.store(w + i, lanes.load(w + i) - splat(rate) * first / divisor);
+      });
+    };
   }
 
   double rate_;

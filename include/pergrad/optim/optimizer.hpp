@@ -11,17 +11,39 @@
 #include <type_traits>
 
 #include <pergrad/errors.hpp>
+#include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
 
+/// The library's own way to an optimizer's formula.
 struct optimizer_access {
+  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
+  /// any thread: f(first parameter, values, how many).
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
+    return optimizer.begin(network, scale);
+  }
+  /// One update with a gradient that lies in memory.
   template <class Optimizer, class Network, class Scalar>
   static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient,
                     double scale) {
-    optimizer.apply(executor, network, gradient, scale);
+    constexpr std::size_t share = std::size_t{1} << 12U;
+    const auto use = begin(optimizer, network, scale);
+    executor.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * share;
+      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
+    });
+  }
+  /// One update with what is released of a total, whose memory then holds exactly what was released.
+  template <class Optimizer, class Network, class Generator>
+  static void release_in_place(Optimizer& optimizer, const host& executor, Network& network,
+                               bounded_total<Network>& total, const noised_total<Network, Generator>& noised,
+                               expected_batch_size divisor) {
+    noised.release(executor, gradient_access::values(total).data(),
+                   [&] { return begin(optimizer, network, 1 / divisor.value()); });
   }
 };
 
@@ -34,6 +56,28 @@ class optimizer_steps {
             expected_batch_size divisor) {
     optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
   }
+  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
+  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
+  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
+  template <class Generator>
+  void step(const host& executor, Network& network, const noised_total<Network, Generator>& noised,
+            expected_batch_size divisor) {
+    noised.release(executor, nullptr, beginning(network, divisor));
+  }
+  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
+  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
+  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
+  template <class Sum, class Generator>
+  void step(const host& executor, Network& network, private_gradient<Network>& update,
+            const noised_sum<Sum, Generator>& noised, expected_batch_size divisor) {
+    detail::release(executor, update, noised, beginning(network, divisor));
+  }
+  template <class Generator>
+  void step(const host& executor, Network& network, private_gradient<Network>& update,
+            const noised_total<Network, Generator>& noised, expected_batch_size divisor) {
+    detail::release(executor, update, noised, beginning(network, divisor));
+  }
+
   template <class Gradient>
   void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
             expected_batch_size /*divisor*/) {
@@ -41,29 +85,33 @@ class optimizer_steps {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
+  template <class Destination, class Given>
+  void step(const host& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::any_explained<Destination, Given>) {
+      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
+    }
+  }
   template <class Gradient, class Number>
   requires std::is_arithmetic_v<Number>
   void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <class Destination, class Given, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const host& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
 
  protected:
   optimizer_steps() = default;
 
-  /// Calls f(first, count) for stretches of all parameters, on all threads.
-  template <class Function>
-  static void for_each_stretch(const host& executor, Function&& f) {
-    constexpr std::size_t chunk = std::size_t{1} << 14U;
-    constexpr std::size_t count = Network::parameter_count;
-    executor.parallel((count + chunk - 1) / chunk,
-                      [&](std::size_t task, std::size_t) { f(task * chunk, std::min(count - task * chunk, chunk)); });
-  }
-  /// Calls f(index) for every parameter, in stretches on all threads.
-  template <class Function>
-  static void for_each_parameter(const host& executor, Function&& f) {
-    for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
-      for (std::size_t i = first; i < first + count; ++i) f(i);
-    });
+ private:
+  [[nodiscard]] auto beginning(Network& network, expected_batch_size divisor) {
+    return [this, &network, scale = 1 / divisor.value()] {
+      return optimizer_access::begin(static_cast<Optimizer&>(*this), network, scale);
+    };
   }
 };
 

@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <cstddef>
-#include <span>
 #include <stdexcept>
 #include <string>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/multiply_add.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -30,24 +30,29 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
  private:
   friend struct optimizer_access;
-  void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
-    scalar* parameters = network.parameters().data();
-    const scalar* values = gradient.data();
-    if (velocity_.size() == 0) {
-      const auto step = static_cast<scalar>(rate_ * scale);
-      this->for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
-        on_host::add_scaled_to(parameters + first, -step, values + first, static_cast<on_host::index>(count));
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    using on_host::index;
+    return [parameters = network.parameters().data(), velocity = velocity_.data(),
+            step = static_cast<scalar>(rate_ * scale), momentum = static_cast<scalar>(momentum_),
+            rate = static_cast<scalar>(rate_),
+            factor = static_cast<scalar>(scale)](std::size_t first, const scalar* gradient, std::size_t count) {
+      using vector = on_host::vector<scalar>;
+      scalar* const w = parameters + first;
+      if (velocity == nullptr) {
+        on_host::for_each_vector<scalar>(static_cast<index>(count), [&](index i, const auto& lanes) {
+          lanes.store(
+              w + i, on_host::multiply_add<scalar>(on_host::splat(-step), lanes.load(gradient + i), lanes.load(w + i)));
+        });
+        return;
+      }
+      scalar* const v = velocity + first;
+      on_host::for_each_vector<scalar>(static_cast<index>(count), [&](index i, const auto& lanes) {
+        const vector changed = on_host::multiply_add<scalar>(on_host::splat(momentum), lanes.load(v + i),
+                                                             on_host::splat(factor) * lanes.load(gradient + i));
+        lanes.store(v + i, changed);
+        lanes.store(w + i, on_host::multiply_add<scalar>(on_host::splat(-rate), changed, lanes.load(w + i)));
       });
-      return;
-    }
-    scalar* velocity = velocity_.data();
-    const auto momentum = static_cast<scalar>(momentum_);
-    const auto rate = static_cast<scalar>(rate_);
-    const auto factor = static_cast<scalar>(scale);
-    this->for_each_parameter(executor, [&](std::size_t i) {
-      velocity[i] = momentum * velocity[i] + factor * values[i];
-      parameters[i] -= rate * velocity[i];
-    });
+    };
   }
 
   double rate_;

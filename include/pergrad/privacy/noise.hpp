@@ -173,10 +173,11 @@ template <class Scalar>
   }
 }
 
-/// out[i] = scale z[i] + out[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2.
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2. `sum` may be `out`.
 template <int Lanes, class Scalar>
-inline void add_scaled_gaussians(Scalar scale, const float* z, Scalar* out, std::size_t count) noexcept {
+inline void add_scaled_gaussians(Scalar scale, const float* z, const Scalar* sum, Scalar* out,
+                                 std::size_t count) noexcept {
   std::size_t i = 0;
   if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
     using f32 = typename lanes<Lanes>::f32;
@@ -185,12 +186,12 @@ inline void add_scaled_gaussians(Scalar scale, const float* z, Scalar* out, std:
       f32 gaussians;
       f32 sums;
       std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, out + i, sizeof sums);
+      std::memcpy(&sums, sum + i, sizeof sums);
       sums = fused<Lanes>(scales, gaussians, sums);
       std::memcpy(out + i, &sums, sizeof sums);
     }
   }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], out[i]);
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
 }
 
 /// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count).
@@ -227,7 +228,8 @@ requires(std::is_same_v<Scalar, float> ||
   const auto scale = detail::rounded_up<Scalar>(standard_deviation);
   detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
                                          [&](std::size_t at, const float* z, std::size_t count) {
-                                           detail::add_scaled_gaussians<Lanes>(scale, z, values.data() + at, count);
+                                           Scalar* const to = values.data() + at;
+                                           detail::add_scaled_gaussians<Lanes>(scale, z, to, to, count);
                                          });
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -59,22 +60,44 @@ class poisson_sampling {
   template <class Visitor>
   void for_each_record(const chacha_key& key, std::uint64_t step, std::uint64_t record_count, Visitor&& visit) const {
     detail::require_blocks("poisson_sampling", 0, 16 * (record_count / tile + (record_count % tile != 0 ? 1 : 0)));
-    if (everybody_) {
-      for (std::uint64_t record = 0; record < record_count; ++record) {
-        if (!wants_more(visit, record)) return;
-      }
-      return;
-    }
-    if (threshold_ == 0) return;
     const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
-    std::uint32_t chosen[tile];
+    std::uint64_t bits[words_per_tile];
     for (std::uint64_t first = 0; first < record_count; first += tile) {
-      choose_tile<detail::native_lanes>(key, nonce, first / tile, chosen);
-      const std::uint64_t count = std::min(tile, record_count - first);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        if (chosen[i] != 0 && !wants_more(visit, first + i)) return;
+      mark_tile(key, nonce, first / tile, bits);
+      if (!visit_marked(bits, first, record_count, visit)) return;
+    }
+  }
+
+  /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
+  /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
+  /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
+  void mark(const chacha_key& key, std::uint64_t step, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (first % tile != 0 || bits.size() % words_per_tile != 0) {
+      throw std::invalid_argument("pergrad: poisson_sampling: records are marked in whole tiles of " +
+                                  std::to_string(tile));
+    }
+    detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
+    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
+    for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
+      mark_tile(key, nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
+    }
+  }
+  /// Records that `mark` marks together.
+  static constexpr std::uint64_t marked_together = 128;
+
+  /// Calls visit(first + i) for every set bit i of `bits`, ascending, as long as that is below record_count. Returns
+  /// false if `visit` did, which stops.
+  template <class Visitor>
+  static bool visit_marked(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint64_t record_count,
+                           Visitor&& visit) {
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const std::uint64_t record = first + 64 * word + static_cast<std::uint64_t>(std::countr_zero(rest));
+        if (record >= record_count) return true;
+        if (!wants_more(visit, record)) return false;
       }
     }
+    return true;
   }
 
   /// Writes the sampled records, ascending, to the front of `records` and returns how many there are. Throws
@@ -93,7 +116,8 @@ class poisson_sampling {
   }
 
  private:
-  static constexpr std::uint64_t tile = 128;
+  static constexpr std::uint64_t tile = marked_together;
+  static constexpr std::size_t words_per_tile = tile / 64;
 
   template <class Visitor>
   [[gnu::always_inline]] static bool wants_more(Visitor& visit, std::uint64_t record) {
@@ -105,23 +129,39 @@ class poisson_sampling {
     }
   }
 
-  /// chosen[i] becomes non-zero when record 128 tile + i is sampled.
+  /// Bit i: whether record 128 number + i is sampled.
+  void mark_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                 std::span<std::uint64_t, words_per_tile> bits) const noexcept {
+    std::fill(bits.begin(), bits.end(), everybody_ ? ~std::uint64_t{0} : 0);
+    if (everybody_ || threshold_ == 0) return;
+    std::uint32_t chosen[tile];
+    if (!choose_tile<detail::native_lanes>(key, nonce, number, chosen)) return;
+    for (std::size_t i = 0; i < tile; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
+  }
+
+  /// chosen[i] becomes all ones if record 128 number + i is sampled and 0 if not. Returns whether any is: mostly none,
+  /// where few are drawn.
   template <int Lanes>
-  void choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+  bool choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
                    std::uint32_t (&chosen)[tile]) const noexcept {
     using u32 = typename detail::lanes<Lanes>::u32;
     const auto threshold_high = static_cast<std::uint32_t>(threshold_ >> 32U);
     const auto threshold_low = static_cast<std::uint32_t>(threshold_ & 0xffff'ffffU);
+    u32 any{};
     for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
       u32 words[16];
       detail::chacha_lanes<Lanes>(
           key, nonce, detail::lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column), words);
       for (std::size_t row = 0; row < 8; ++row) {
-        const auto below =
-            (words[row] < threshold_high) | ((words[row] == threshold_high) & (words[8 + row] < threshold_low));
+        const auto below = std::bit_cast<u32>((words[row] < threshold_high) |
+                                              ((words[row] == threshold_high) & (words[8 + row] < threshold_low)));
+        any |= below;
         std::memcpy(chosen + 16 * row + column, &below, sizeof below);
       }
     }
+    std::uint32_t found = 0;
+    for (int lane = 0; lane < Lanes; ++lane) found |= any[lane];
+    return found != 0;
   }
 
   std::uint64_t threshold_ = 0;

@@ -7,6 +7,8 @@
 // batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -58,7 +60,7 @@ struct step_metrics {
   double mean_loss = 0;        ///< over the batch; NaN if it was empty
   double mean_norm = 0;        ///< of the unclipped gradients that are finite
   std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
-  std::size_t non_finite = 0;  ///< samples that were left out
+  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
 };
 
 template <class Network, class Loss, random_generator Generator>
@@ -88,18 +90,19 @@ class dp_sgd {
         options_{checked(options)},
         generator_{std::move(generator)},
         tape_{executor, options.max_batch},
-        total_{executor},
+        total_{gradient_access::total_without_memory<Network>()},
         update_{executor},
         optimizer_{make_optimizer(options)},
         accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)} {
+        event_{options.sampling->event(*options.noise)},
+        sensitivity_{sensitivity()} {
     records_.reserve(options.max_batch.count);
     if (options.private_metrics) {
       losses_.resize(options.max_batch.count);
       norms_.resize(options.max_batch.count);
     }
-    clip_norm_ = options.clip ? options.clip->value() : sensitivity();
-    const double deviation = options.noise->value() * sensitivity();
+    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
+    const double deviation = options.noise->value() * sensitivity_;
     if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
       throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
                                   std::to_string(deviation));
@@ -111,28 +114,45 @@ class dp_sgd {
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss (all are looked at, drawn or not: which
-  /// ones are drawn is private); nothing is changed then.
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  ///
+  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
+  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
+  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
+  /// drawn.
   void step(const dataset<input_value, target>& records) {
-    require_fit(records);
+    if (!checked_ || !checked_->same_view(records)) {
+      checked_.reset();
+      require_fit(records);
+      checked_ = records;
+    }
     accountant_.spend(event_);
     metrics_ = {};
-    total_is_empty_ = true;
     records_.clear();
+    lent_memory lent{total_, update_};
+    total_.clear(sensitivity_);
     const std::uint64_t sampling_step = generator_.next_step();
     randomness_ = {&generator_.key(), sampling_step};
-    options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
+    for_each_drawn(sampling_step, records.size(), [&](std::uint64_t record) {
+      if (!fits(records, record)) {
+        leave_out();
+        return;
+      }
       records_.push_back(static_cast<std::uint32_t>(record));
       if (records_.size() == options_.max_batch.count) add_chunk(records);
     });
     add_chunk(records);
-    if (total_is_empty_) total_.clear(sensitivity());
     if (options_.private_metrics) {
       metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                     : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
     }
-    evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
-    std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
+    const auto noised = total_ + gaussian_noise(*options_.noise, generator_);
+    std::visit(
+        [&](auto& optimizer) {
+          optimizer_access::release_in_place(optimizer, *executor_, *network_, total_, noised, *options_.divisor);
+        },
+        optimizer_);
+    lent.holds_what_was_released();
   }
 
   /// Steps taken, each with its noise.
@@ -141,11 +161,33 @@ class dp_sgd {
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
-  /// The noised gradient of the last step, before division: released.
+  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
+  /// failed halfway.
   [[nodiscard]] const private_gradient<Network>& last_update() const noexcept { return update_; }
 
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator>(const dp_sgd& trainer);
+
+  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
+  class lent_memory {
+   public:
+    lent_memory(bounded_total<Network>& total, private_gradient<Network>& update) noexcept
+        : total_{total}, update_{update} {
+      gradient_access::exchange_memory(total_, update_);
+    }
+    lent_memory(const lent_memory&) = delete;
+    lent_memory& operator=(const lent_memory&) = delete;
+    ~lent_memory() {
+      if (!released_) std::ranges::fill(gradient_access::values(total_), scalar{0});
+      gradient_access::exchange_memory(total_, update_);
+    }
+    void holds_what_was_released() noexcept { released_ = true; }
+
+   private:
+    bounded_total<Network>& total_;
+    private_gradient<Network>& update_;
+    bool released_ = false;
+  };
 
   [[nodiscard]] static const dp_sgd_options& checked(const dp_sgd_options& options) {
     const auto require = [](bool given, const char* name) {
@@ -181,10 +223,14 @@ class dp_sgd {
              " records, the loss takes " + std::to_string(target_count) + " a record");
     }
     for (std::size_t record = 0; record < records.size(); ++record) {
-      if (!Loss::valid(Network::output_shape, records.targets(record))) {
+      records.require_valid(record);
+      if (!fits(records, record)) {
         refuse("record " + std::to_string(record) + " has a target that the loss does not take");
       }
     }
+  }
+  [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
+    return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
   }
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -218,25 +264,43 @@ class dp_sgd {
                         [](const auto& sum) { return sum.sensitivity(); });
   }
 
+  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
+  template <class Visitor>
+  void for_each_drawn(std::uint64_t sampling_step, std::uint64_t record_count, Visitor&& visit) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
+      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
+      executor_->parallel(tasks, [&](std::size_t task, std::size_t) {
+        options_.sampling->mark(generator_.key(), sampling_step, first + task * share,
+                                std::span{drawn_}.subspan(task * share / 64, share / 64));
+      });
+      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
+    }
+  }
+
   void add_chunk(const dataset<input_value, target>& records) {
     if (records_.empty()) return;
     const batch<Network, Loss> chunk{records, records_};
     const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
     with_clipped(gradients_of_chunk, [&](const auto& sum) {
-      const auto grow = [&] { return total_is_empty_ ? assign(total_, sum) : accumulate(total_, sum); };
       if (!options_.private_metrics) {
-        evaluate_into(*executor_, grow());
+        evaluate_into(*executor_, accumulate(total_, sum));
         return;
       }
       const auto gradients = sum.leaf();
       const std::span<double> chunk_losses{losses_.data(), chunk.size()};
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, grow(), assign(chunk_losses, losses(gradients)),
+      unprotected::evaluate_into(*executor_, accumulate(total_, sum), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
       note(chunk_losses, chunk_norms);
     });
-    total_is_empty_ = false;
     records_.clear();
+  }
+  void leave_out() noexcept {
+    if (!options_.private_metrics) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
   }
   void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
     for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
@@ -258,14 +322,16 @@ class dp_sgd {
   dp_sgd_options options_;
   Generator generator_;
   tape<Network> tape_;
-  bounded_total<Network> total_;
-  bool total_is_empty_ = true;  ///< no chunk of this step is in it: its values are those of the step before
+  bounded_total<Network> total_;  ///< has memory only during a step: that of `update_`
   private_gradient<Network> update_;
   any_optimizer optimizer_;
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
+  double sensitivity_;    ///< of every sum
   double clip_norm_ = 0;  ///< above it, a norm counts as clipped
   layer_randomness randomness_;
+  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
+  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
   std::vector<double> norms_;
