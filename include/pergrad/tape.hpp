@@ -44,6 +44,15 @@ inline constexpr index lane_count = [] {
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
 
+/// Samples of a tile in a batch of `count`: of a small batch fewer than fit into the cache, so that it has tiles for
+/// several threads. Depends on the network and the batch alone, as bits do on it.
+template <class Network>
+[[nodiscard]] constexpr index tile_of_batch(index count) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index few = 2;  // 4 cost dense layers a third more: each tile reads all weights and adds to all of a sum
+  return std::clamp<index>((count + few - 1) / few, table.least_tile, table.tile);
+}
+
 /// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
 /// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
 /// sixteenth of the time.

@@ -58,7 +58,7 @@ class engine {
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
-    const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
+    const index tile = request.strategy == strategy_kind::naive ? 1 : tile_of_batch<Network>(count);
     // Without tables the whole batch is one chunk.
     const index chunk = table.sparse_count > 0 ? chunk_samples<Network> : std::max<index>(1, count);
     const index tiles = (std::min(count, chunk) + tile - 1) / tile;
