@@ -40,9 +40,18 @@ struct tape_access;
 template <class Network>
 inline constexpr index lane_count = [] {
   constexpr index bytes =
-      std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+      std::max<index>(1, program<Network>::table.lane_size) * static_cast<index>(sizeof(typename Network::scalar));
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
+
+/// Samples of a tile in a batch of `count`: of a small batch fewer than fit into the cache, so that it has tiles for
+/// several threads. Depends on the network and the batch alone, as bits do on it.
+template <class Network>
+[[nodiscard]] constexpr index tile_of_batch(index count) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index few = 2;  // 4 cost dense layers a third more: each tile reads all weights and adds to all of a sum
+  return std::clamp<index>((count + few - 1) / few, table.least_tile, table.tile);
+}
 
 /// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
 /// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
@@ -50,8 +59,8 @@ inline constexpr index lane_count = [] {
 template <class Network>
 [[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
-  constexpr index bytes = table.native_size * static_cast<index>(sizeof(typename Network::scalar));
-  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.native_size;
+  constexpr index bytes = table.lane_size * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.lane_size;
   constexpr index tile_cost = [] {
     index sum = 1;
     for (std::size_t k = 0; k < table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
@@ -62,20 +71,21 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
-/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few
-/// megabytes, within limits. A multiple of the tile; depends on the network alone.
+/// Samples that are evaluated before the sums over tables and of deferred blocks are formed: as many as have their
+/// segments and rows in a few megabytes, within limits. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
-  constexpr index bytes = std::max<index>(
-      1, table.sparse_integers * 4 + table.sparse_scalars * static_cast<index>(sizeof(typename Network::scalar)));
+  constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index bytes =
+      std::max<index>(1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_size) * scalar_bytes);
   const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
-inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.native_size* static_cast<index>(
+inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.lane_size* static_cast<index>(
                                               sizeof(typename Network::scalar)) <= (index{64} << 20)
                                               ? 2
                                               : 1;
@@ -103,7 +113,7 @@ class tape {
     scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
-    lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
+    lanes_ = {total(program::table.lane_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
               "a tape's sums", detail::uninitialised};
     if constexpr (program::table.sparse_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
@@ -112,6 +122,12 @@ class tape {
       scalars_ = {total(program::table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
       weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count * sums.count), "a tape's weights"};
       additions_ = {total(program::table.sparse_size, sums.count), "a tape's sums over tables", detail::uninitialised};
+    }
+    if constexpr (program::table.deferred_count > 0) {
+      const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
+      rows_ = {total(program::table.deferred_size, chunk), "a tape's rows", detail::uninitialised};
+      row_weights_ = {total(on_host::chunk_samples<Network>, program::table.deferred_count * sums.count),
+                      "a tape's weights", detail::uninitialised};
     }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
@@ -124,7 +140,8 @@ class tape {
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
-                             direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
+                             direction_.size() + scalars_.size() + weights_.size() + additions_.size() + rows_.size() +
+                             row_weights_.size()) +
            sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size();
   }
 
@@ -138,7 +155,9 @@ class tape {
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;
-  static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index scaled_stride = std::max(
+      on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
+      table.deferred_count > 0 ? on_host::chunk_samples<Network> * on_host::deferred_stretch : on_host::index{0});
   static constexpr on_host::index finder_stride =
       on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr on_host::index parts_stride =
@@ -160,6 +179,9 @@ class tape {
   detail::aligned_buffer<scalar> scalars_;
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
   detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
+  // Of networks with large blocks whose sums are formed a chunk at a time:
+  detail::aligned_buffer<scalar> rows_;         ///< [sample of the chunk][x and delta of each such block]
+  detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
 };
 
 namespace on_host {
@@ -179,6 +201,12 @@ struct tape_access {
   [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
   [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
   [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
+  [[nodiscard]] static auto* rows(auto& tape) noexcept { return tape.rows_.data(); }
+  [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
+  /// A thread's room for scaled gradients.
+  [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {
+    return tape.scaled_.data() + static_cast<index>(worker) * tape.scaled_stride;
+  }
   // clang-format on
 };
 

@@ -99,6 +99,15 @@ struct host_costs {
   return cost * real(block.groups);
 }
 
+/// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
+/// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038).
+inline constexpr std::size_t deferral_bytes = 1U << 20U;
+
+/// Is a block's sum formed a chunk of samples at a time?
+[[nodiscard]] constexpr bool is_deferred(block_size block, std::size_t scalar_bytes) noexcept {
+  return block.positions == 1 && block.groups == 1 && block.view * block.outputs * scalar_bytes >= deferral_bytes;
+}
+
 /// The cheapest exact method.
 [[nodiscard]] constexpr norm_method cheapest_method(block_size block, std::size_t scalar_bytes,
                                                     host_costs costs = {}) noexcept {

@@ -5,13 +5,17 @@
 // the adjoint, an input's view of delta, one product for each phase of the stride.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/host/kernels.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/tables.hpp>
+#include <pergrad/host/transpose.hpp>
 #include <pergrad/host/windows.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -119,6 +123,49 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
       }
       write_product(shape, from, here, first, group_bias, accumulate);
     });
+  }
+}
+
+/// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
+/// operand of y^T = W x^T they are read row by row, each element once. Leaves x of each sample, in PyTorch's order, in
+/// `x_rows`, `x_step` apart. `scratch` has room for x^T and y^T.
+template <class Scalar>
+void through_weights(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* x_rows, index x_step,
+                     Scalar* scratch) {
+  const auto width = static_cast<index>(row.map.view_width());
+  const auto outputs = static_cast<index>(row.map.out_channels);
+  const layout plain = plain_twin(in.of);
+  for (index b = 0; b < samples; ++b) transfer(in.of, in.first + b * in.sample, plain, x_rows + b * x_step, false);
+  Scalar* turned = scratch + round_up(width) * samples;
+  transpose(static_cast<const Scalar*>(x_rows), x_step, samples, width, scratch, samples);
+  const product_shape shape{{{}, {}, {outputs, width, samples}}, {{}, {}, {width, 1, samples}}, samples};
+  product(shape, weights, static_cast<const Scalar*>(scratch), turned, epilogue::store{});
+  Scalar* y = out.first + out.of.start;
+  transpose(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample);
+  for (index b = 0; bias != nullptr && b < samples; ++b) add_to(y + b * out.sample, bias, outputs);
+}
+
+/// x (=|+=) W^T delta for the same layer. A few rows of W at a time, so that they stream through the cache side by
+/// side. `scratch` has room for x.
+template <class Scalar>
+void through_weights_adjoint(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
+                             images<Scalar> out, bool accumulate, Scalar* scratch) {
+  constexpr index streams = 32;
+  const auto width = static_cast<index>(row.map.view_width());
+  const auto outputs = static_cast<index>(row.map.out_channels);
+  const bool in_place = out.of.values.plain() && out.of.dense();
+  Scalar* to = in_place ? out.first + out.of.start : scratch;
+  const index step = in_place ? out.sample : round_up(width);
+  for (index n = 0; n < outputs; n += streams) {
+    const product_shape shape{
+        {{}, {}, {samples, in.sample, step}}, {{}, {}, {std::min(streams, outputs - n), 1, width}}, width};
+    write_product(shape, in.first + in.of.start + n, weights + n * width, to, nullptr,
+                  n > 0 || (in_place && accumulate));
+  }
+  for (index b = 0; !in_place && b < samples; ++b) {
+    transfer(plain_twin(out.of), static_cast<const Scalar*>(to + b * step), out.of, out.first + b * out.sample,
+             accumulate);
   }
 }
 

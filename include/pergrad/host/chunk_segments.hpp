@@ -72,13 +72,14 @@ struct chunk_segments {
     }
     return here;
   }
-  /// The same for all samples of a tile, with weight 1 in every sum.
-  void keep_unit(passes<Network>& pass, std::size_t first, std::size_t node, index samples, std::size_t sum_count) {
+  /// The same for samples of a tile, with weight 1 in every sum.
+  void keep_unit(passes<Network>& pass, std::size_t first, std::size_t node, index begin, index end,
+                 std::size_t sum_count) {
     if constexpr (table.sparse_count > 0) {
       for_each_table(node, [&](std::size_t k) {
-        for (index b = 0; b < samples; ++b) keep(pass, first, k, b);
+        for (index b = begin; b < end; ++b) keep(pass, first, k, b);
         for (std::size_t s = 0; s < sum_count; ++s) {
-          for (index b = 0; b < samples; ++b) weight(s, k, first, b) = 1;
+          for (index b = begin; b < end; ++b) weight(s, k, first, b) = 1;
         }
       });
     }

@@ -9,7 +9,8 @@
 // so the bits of a sum do not depend on the number of threads.
 //
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
-// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
+// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
+// large blocks that have one position: see deferred.hpp.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/chunk_segments.hpp>
+#include <pergrad/host/deferred.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/gather.hpp>
 #include <pergrad/host/leaves.hpp>
@@ -58,9 +60,12 @@ class engine {
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
-    const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
-    // Without tables the whole batch is one chunk.
-    const index chunk = table.sparse_count > 0 ? chunk_samples<Network> : std::max<index>(1, count);
+    // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
+    const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
+    const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
+    // Without tables and deferred blocks the whole batch is one chunk.
+    constexpr bool in_chunks = table.sparse_count > 0 || table.deferred_count > 0;
+    const index chunk = in_chunks ? chunk_samples<Network> : std::max<index>(1, count);
     const index tiles = (std::min(count, chunk) + tile - 1) / tile;
     const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
@@ -73,6 +78,9 @@ class engine {
       run_chunk(executor, network, tape, source, request, lanes, tile, chunk_first, samples, one_by_one);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
+      }
+      if constexpr (table.deferred_count > 0) {
+        sum_deferred(executor, tape, request, chunk_first, samples);
       }
       chunk_first += samples;
     } while (chunk_first < count);
@@ -93,8 +101,8 @@ class engine {
       if (first_tile == last_tile) return;
       worker<Network> state{network, tape,   source,
                             request, thread, static_cast<std::size_t>(chunk_first) + request.first};
-      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
-      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
+      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.lane_size;
+      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.lane_size, scalar{0});
       for (index t = first_tile; t < last_tile; ++t) {
         const index first = t * tile;
         const index samples = std::min(tile, count - first);
@@ -165,7 +173,7 @@ class engine {
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
       used[used_count++] =
-          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
+          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.lane_size;
     }
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
@@ -192,7 +200,7 @@ class engine {
                       });
   }
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
-    if (!leaf.use.first) return 0;
+    if (!leaf.use.first || leaf.deferred) return 0;
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
 };

@@ -21,6 +21,13 @@ struct leaf_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
 
+  /// Is the sum of this affine node's weights formed a chunk at a time? Of shared weights it is not.
+  static constexpr bool defers(const node_row& row, std::size_t node) {
+    const affine_map& map = row.map;
+    return row.whole_view && !map.adjoint && row.parameter_count > 0 && !use_of(node).shared() &&
+           is_deferred({1, map.view_width(), map.out_channels, map.groups}, sizeof(typename Program::scalar));
+  }
+
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
   static constexpr void list(tables& t) {
     detail::for_each_index<Program::size>([&](auto index_constant) {
@@ -101,6 +108,7 @@ struct leaf_tables {
       }
     });
     arrange_segments(t);
+    arrange_deferred(t);
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
@@ -202,8 +210,30 @@ struct leaf_tables {
       t.sparse_size += leaf.size();
     }
   }
+  /// Deferred leaves behind all others in the native order, and where a sample leaves what they are made of.
+  static constexpr void arrange_deferred(tables& t) {
+    t.lane_size = t.native_size;
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (!leaf.deferred) continue;
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.size());
+      leaf.number = t.deferred_count++;
+      leaf.row_x = t.nodes[leaf.node].row_x = t.deferred_size;
+      leaf.row_delta = leaf.row_x + round_up(leaf.view_width());
+      t.deferred_size = leaf.row_delta + round_up(leaf.outputs);
+    }
+    // An odd number of lines, lest the rows of a chunk push each other out of the cache.
+    if (t.deferred_count > 0 && t.deferred_size / line % 2 == 0) t.deferred_size += line;
+  }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
     leaf.use = use_of(leaf.node);
+    leaf.deferred = t.nodes[leaf.node].deferred;
+    if (leaf.deferred) {
+      leaf.method = norm_method::product;
+      t.outer[t.outer_count++] = leaf;
+      return;
+    }
     const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
     leaf.method =
         automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;

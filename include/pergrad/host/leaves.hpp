@@ -43,12 +43,13 @@ template <class Scalar>
 struct leaf_kernel {
   const outer_leaf& leaf;
   const Scalar* workspace;
+  index first = 0;  ///< the sample of the tile that is counted as 0
 
   [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
-    return workspace + leaf.x.offset + sample * leaf.x.sample + group * leaf.x_group;
+    return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
   }
   [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
-    return workspace + leaf.delta.offset + sample * leaf.delta.sample + group * leaf.delta_group;
+    return workspace + leaf.delta.offset + (first + sample) * leaf.delta.sample + group * leaf.delta_group;
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 

@@ -32,37 +32,47 @@ class passes : public tile_values<Network> {
   using base::size;
   using base::table;
 
-  passes(const Network& network, const scalar* panels, scalar* workspace, layer_randomness randomness = {})
-      : base{network, workspace}, panels_{panels}, randomness_{randomness} {}
+  /// `rows`: the rows of the tile's samples (deferred.hpp).
+  passes(const Network& network, const scalar* panels, scalar* workspace, scalar* rows,
+         layer_randomness randomness = {})
+      : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
 
-  void forward(index begin, index end) {
+  void forward(index begin, index end) { forward(0, size, begin, end); }
+  /// Nodes first .. last - 1.
+  void forward(std::size_t first, std::size_t last, index begin, index end) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t i = first; i < last; ++i) {
         (this->*steps[i])(begin, end);
         trim(i + 1, begin, end, false);
       }
     }
     (std::make_index_sequence<size>{});
+    if (last < size) return;
     const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
   }
 
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
-  /// gradient of the node's output is complete and before its input's is formed.
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node, begin, end)` is called
+  /// once the gradient of the node's output is complete and before its input's is formed.
   template <class Function>
   void backward(index begin, index end, Function&& when_complete) {
+    backward(0, size, begin, end, when_complete);
+  }
+  /// Of nodes first .. last - 1.
+  template <class Function>
+  void backward(std::size_t first, std::size_t last, index begin, index end, Function&& when_complete) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
-      for (std::size_t i = size; i-- > 0;) {
+      for (std::size_t i = last; i-- > first;) {
         const node_row& row = table.nodes[i];
         if (!row.backward) continue;
         trim(i + 1, begin, end, true);
         if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
           (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
-          when_complete(i);
+          when_complete(i, begin, end);
         } else {
-          if (row.parameter_count > 0) when_complete(i);
+          if (row.parameter_count > 0) when_complete(i, begin, end);
           (this->*steps[i])(begin, end);
         }
       }
@@ -289,12 +299,24 @@ class passes : public tile_values<Network> {
   void affine_forward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    through_windows(row, panels_, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
-                    {out.value_layout, at(out.value, begin), out.value.sample}, bias_of(row), false);
+    const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
+    const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
+    if (row.deferred) {
+      through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
+                      rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
+    } else {
+      through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
+    }
   }
   void affine_backward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
+    if (row.deferred) {
+      through_weights_adjoint<scalar>(
+          row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+          {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+      return;
+    }
     through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
   }
@@ -313,6 +335,7 @@ class passes : public tile_values<Network> {
   }
 
   const scalar* panels_;
+  scalar* rows_;
   layer_randomness randomness_;
 };
 

@@ -85,6 +85,11 @@ struct program {
     std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
     std::size_t clipping_groups = 1;
     index native_size = 0;
+    index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
+    std::size_t deferred_count = 0;
+    index deferred_size = 0;  ///< a sample's row: x and delta of all deferred leaves
+    std::size_t split = 0;    ///< nodes before it take `cache_tile` samples at a time through the network
+    index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
@@ -271,6 +276,12 @@ struct program {
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
+        row.deferred = leaf_tables<program>::defers(row, i);
+        if (row.deferred) {  // its weights are read where they lie
+          scratch = std::max(scratch, round_up(static_cast<index>(row.map.view_width())) +
+                                          round_up(static_cast<index>(row.map.out_channels)));
+          continue;
+        }
         row.forward_panel = t.panel_size;
         t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
         row.backward_panel = t.panel_size;
@@ -291,6 +302,8 @@ struct program {
     t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
+    t.cache_tile = t.tile;
+    widen_tile(t);
     t.scratch.sample = scratch;
     assign_places(t, trained);
     share_slots(t, arranged);
@@ -342,6 +355,17 @@ struct program {
     while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
     return tile;
   }
+
+  /// Each tile reads all weights of the deferred layers, so from the first one on more samples go together than stay in
+  /// the cache; the layers before it take them in parts that do.
+  static constexpr void widen_tile(tables& t) {
+    if (t.deferred_count == 0) return;
+    while (t.split < size && !t.nodes[t.split].deferred) ++t.split;
+    while (t.tile < 16 && 2 * t.tile * t.sample_size * static_cast<index>(sizeof(scalar)) <= wide_tile_bytes) {
+      t.tile *= 2;
+    }
+  }
+  static constexpr index wide_tile_bytes = index{64} << 20;
 
   static constexpr void assign_places(tables& t, const std::array<bool, slot_count>& trained) {
     const auto reserve = [&](index elements) {

@@ -98,15 +98,20 @@ struct run_request {
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {
-    bool every = rows != nullptr || direction != nullptr ||
-                 (needs_facts() && (strategy == strategy_kind::naive || strategy == strategy_kind::multi ||
-                                    strategy == strategy_kind::crb));
+    bool every = keeps_gradients();
     for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
     return every;
   }
+  /// Those of blocks whose sums, squares included, are formed from x and delta?
+  [[nodiscard]] bool keeps_gradients() const {
+    return rows != nullptr || direction != nullptr ||
+           (needs_facts() &&
+            (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
+  }
   /// How the norm of a block is found.
   [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
-    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+    const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
+    if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
     const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
     const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
     const norm_method wanted = chosen || all ? method : leaf.method;

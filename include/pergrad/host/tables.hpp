@@ -56,6 +56,8 @@ struct node_row {
   index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;                            ///< affine: one position that sees every input once
+  bool deferred = false;                              ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  index row_x = 0;                                    ///< deferred: x in a sample's row
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -108,9 +110,14 @@ struct outer_leaf {
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
   index parameters = 0;        ///< first parameter
-  index native = 0;            ///< first element in the native order
+  index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
+  // Where the sum is formed a chunk at a time (deferred.hpp):
+  bool deferred = false;
+  std::size_t number = 0;  ///< among such leaves
+  index row_x = 0;         ///< in a sample's row
+  index row_delta = 0;
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
@@ -124,6 +131,12 @@ struct outer_leaf {
             static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
   }
 };
+
+/// Outputs of a deferred leaf that one task sums up, at most and of this leaf.
+inline constexpr index deferred_stretch = 96;
+[[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
+  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 48;
+}
 
 /// g_b = sum over positions of delta (.) u.
 struct elementwise_leaf {

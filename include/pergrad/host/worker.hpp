@@ -12,6 +12,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/chunk_segments.hpp>
+#include <pergrad/host/deferred.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
@@ -44,11 +45,22 @@ struct worker {
   std::array<double, 16> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
+  index kept_sample = forms_deferred(request) ? table.native_size : table.lane_size;
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
+
+  /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
+  [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
+    const bool every = request.needs_every_gradient();
+    for (std::size_t k = 0; k < table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (leaf.deferred && request.method_of(leaf, every) == norm_method::instantiate) return true;
+    }
+    return false;
+  }
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace, request.randomness};
+    passes<Network> pass{network, tape_access::panels(tape), workspace, row_of(first, 0), request.randomness};
     pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
@@ -56,34 +68,52 @@ struct worker {
         forward_backward(pass, first, b, b + 1);
         collect_all(pass, first, b, b + 1);
       }
-    } else {
-      pass.forward(0, samples);
-      evaluate_loss(pass, first, 0, samples);
-      if (!request.backward) {
-        observe(pass, first, samples);
-        return;
-      }
-      if (facts_wanted) clear_parts(samples);
-      pass.backward(0, samples, [&](std::size_t node) {
-        if (facts_wanted) {
-          collect(pass, first, node, 0, samples);
-        } else {
-          add_unit_sums(node, samples, sums);
-          sparse.keep_unit(pass, first, node, samples, request.sum_count);
-        }
-      });
+      conclude(pass, first, 0, samples, sums);
+      return;
     }
+    for_each_part(samples, [&](index begin, index end) { pass.forward(0, table.split, begin, end); });
+    pass.forward(table.split, program::size, 0, samples);
+    evaluate_loss(pass, first, 0, samples);
+    if (!request.backward) {
+      observe(pass, first, 0, samples);
+      return;
+    }
+    if (facts_wanted) clear_parts(samples);
+    const auto when_complete = [&](std::size_t node, index begin, index end) {
+      if (facts_wanted) {
+        collect(pass, first, node, begin, end);
+      } else {
+        keep_deltas(first, node, begin, end);
+        add_unit_sums(node, begin, end, sums);
+        sparse.keep_unit(pass, first, node, begin, end, request.sum_count);
+      }
+    };
+    pass.backward(table.split, program::size, 0, samples, when_complete);
+    for_each_part(samples, [&](index begin, index end) {
+      pass.backward(0, table.split, begin, end, when_complete);
+      conclude(pass, first, begin, end, sums);
+    });
+  }
+  /// Calls f(begin, end) for parts of a tile that stay in the cache.
+  template <class Function>
+  static void for_each_part(index samples, Function&& f) {
+    for (index begin = 0; begin < samples; begin += table.cache_tile) {
+      f(begin, std::min(samples, begin + table.cache_tile));
+    }
+  }
+  /// What is left to do once the gradients of some samples are complete.
+  void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
-    observe(pass, first, samples);
+    observe(pass, first, begin, end);
     if (!facts_wanted) return;
-    write_rows(pass, first, samples);
-    form_sums(pass, first, samples, sums);
+    write_rows(pass, first, begin, end);
+    form_sums(pass, first, begin, end, sums);
   }
 
   void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
     pass.forward(begin, end);
     evaluate_loss(pass, first, begin, end);
-    pass.backward(begin, end, [](std::size_t) {});
+    pass.backward(begin, end, [](std::size_t, index, index) {});
   }
   void collect_all(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (begin == 0) clear_parts(table.tile);
@@ -106,10 +136,31 @@ struct worker {
   [[nodiscard]] norm_part& part(index sample, std::size_t node) {
     return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
   }
-  [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
+  /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
+  [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
+    return kept + (node < table.split ? sample % table.cache_tile : sample) * kept_sample + native;
+  }
+  /// The row of a sample of the tile; nothing without deferred leaves.
+  [[nodiscard]] scalar* row_of(std::size_t first, index b) {
+    return deferred_row(tape, static_cast<index>(first - chunk_first) + b);
+  }
+  /// The other half of a node's rows: the forward pass has left x there.
+  void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
+    if constexpr (table.deferred_count > 0) {
+      if (!table.nodes[node].deferred) return;
+      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+      for (std::size_t k = outer_first; k < outer_last; ++k) {
+        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
+        for (index b = begin; b < end; ++b) {
+          std::copy_n(kernel.delta(b, 0), table.outer[k].outputs, row_of(first_sample, b) + table.outer[k].row_delta);
+        }
+      }
+    }
+  }
 
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
   void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
+    keep_deltas(first_sample, node, begin, end);
     if constexpr (table.sparse_count > 0) {
       sparse.for_each_table(node, [&](std::size_t k) {
         for (index b = begin; b < end; ++b) {
@@ -142,11 +193,12 @@ struct worker {
             to += kernel.rounding(b);
             break;
           default: {
-            scalar* gradient = kept_gradient(b, leaf.native);
+            scalar* gradient = kept_gradient(b, node, leaf.native);
             const double squared =
                 leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
             if (leaf.use.first) to.squared += squared;
-            if (leaf.use.first && request.direction != nullptr) project(b, leaf.native, leaf.size());
+            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+            if (leaf.use.first && request.direction != nullptr) project(b, node, leaf.native, leaf.size());
             break;
           }
         }
@@ -156,37 +208,37 @@ struct worker {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        const double squared = instantiate(leaf, workspace, b, kept_gradient(b, leaf.native), !leaf.use.last);
+        const double squared = instantiate(leaf, workspace, b, kept_gradient(b, node, leaf.native), !leaf.use.last);
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
-        if (request.direction != nullptr) project(b, leaf.native, leaf.count);
+        if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
       }
     }
   }
 
-  void project(index b, index native, index count) {
+  void project(index b, std::size_t node, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(kept_gradient(b, native)),
+        dot(static_cast<const scalar*>(kept_gradient(b, node, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
-  void add_unit_sums(std::size_t node, index samples, scalar* sums) {
+  void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
-      scalar* sum = sums + static_cast<index>(s) * table.native_size;
-      add_unit_sum(node, samples, sum);
+      add_unit_sum(node, begin, end, sums + static_cast<index>(s) * table.lane_size);
     }
   }
-  void add_unit_sum(std::size_t node, index samples, scalar* sum) {
+  void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
     scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const leaf_kernel<scalar> kernel{table.outer[k], workspace};
-      kernel.add_sum(samples, sum + table.outer[k].native, scratch);
+      if (table.outer[k].deferred) continue;
+      const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
+      kernel.add_sum(end - begin, sum + table.outer[k].native, scratch);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      for (index b = 0; b < samples; ++b) {
+      for (index b = begin; b < end; ++b) {
         instantiate(leaf, workspace, b, scratch);
         add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
       }
@@ -205,8 +257,8 @@ struct worker {
     }
     return facts;
   }
-  void observe(passes<Network>& pass, std::size_t first, index samples) {
-    for (index b = 0; b < samples && request.observer_count > 0; ++b) {
+  void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
+    for (index b = begin; b < end && request.observer_count > 0; ++b) {
       const sample_facts<scalar> facts = facts_of(pass, first, b);
       for (std::size_t k = 0; k < request.observer_count; ++k)
         request.observers[k].observe(request.observers[k].context, facts);
@@ -229,9 +281,9 @@ struct worker {
     }
   }
 
-  void write_rows(passes<Network>& pass, std::size_t first, index samples) {
+  void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (request.rows == nullptr) return;
-    for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) {
       scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
                                        static_cast<index>(Network::parameter_count);
       std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
@@ -241,32 +293,38 @@ struct worker {
         return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
       };
       write_row<Network>(
-          kept_gradient(b, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of, row);
+          kept_gradient(b, 0, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of,
+          row);
     }
   }
 
-  void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
+  void form_sums(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
     // runs the passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
-        note_segment_weights(pass, s, first, samples);
-        form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
+        note_weights(pass, s, first, begin, end);
+        form_sum(pass, sum, first, begin, end, sums + static_cast<index>(s) * table.lane_size);
       }
     }
   }
-  /// The sums over tables are formed when the chunk is complete.
-  void note_segment_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index samples) {
-    if constexpr (table.sparse_count > 0) {
+  /// The sums over tables and of deferred leaves are formed when the chunk is complete.
+  void note_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index begin, index end) {
+    if constexpr (table.sparse_count > 0 || table.deferred_count > 0) {
       const sum_request<scalar>& asked = request.sums[sum];
       std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-      for (index b = 0; b < samples; ++b) {
+      const auto weight_of = [&](std::size_t node) { return weights[asked.per_layer ? table.layer_group[node] : 0]; };
+      for (index b = begin; b < end; ++b) {
         weigh(pass, asked, first, b, weights.data());
         for (std::size_t k = 0; k < table.sparse_count; ++k) {
-          const std::size_t group = asked.per_layer ? table.layer_group[table.sparse[k].node] : 0;
-          sparse.weight(sum, k, first, b) = weights[group];
+          sparse.weight(sum, k, first, b) = weight_of(table.sparse[k].node);
+        }
+        for (std::size_t k = 0; k < table.outer_count && table.deferred_count > 0; ++k) {
+          if (!table.outer[k].deferred) continue;
+          deferred_weights(tape, sum, table.outer[k].number)[static_cast<index>(first - chunk_first) + b] =
+              weight_of(table.outer[k].node);
         }
       }
     }
@@ -276,53 +334,55 @@ struct worker {
     return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
   }
 
-  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
-                scalar* sum) {
+  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
+                index end, scalar* sum) {
     if (needs_a_second_pass(request_sum)) {
-      second_pass_sum(pass, request_sum, first, samples, sum);
+      second_pass_sum(pass, request_sum, first, begin, end, sum);
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
     std::array<scalar, groups * 16> weights{};
-    for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) {
       scalar* mine = weights.data() + b * static_cast<index>(groups);
       weigh(pass, request_sum, first, b, mine);
       if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
     }
     const auto weights_of = [&](std::size_t node) {
       weight_table of_node{};
-      for (std::size_t b = 0; b < static_cast<std::size_t>(samples); ++b) {
+      for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
         of_node[b] = weights[b * groups + table.layer_group[node]];
       }
       return of_node;
     };
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
+      if (!leaf.use.first || leaf.deferred) continue;
       const weight_table leaf_weights = weights_of(leaf.node);
-      if (!leaf.use.first) continue;
+      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
-        add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
+        add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
+        kernel.add_sum(end - begin, sum + leaf.native, scaled);
       } else {
-        for (index b = 0; b < samples; ++b) {
+        for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
         }
-        leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const weight_table leaf_weights = weights_of(leaf.node);
-      add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
+      add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
-  void add_kept(index native, index count, index samples, const weight_table& weights, bool squared, scalar* sum) {
-    for (index b = 0; b < samples; ++b) {
+  void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
+                bool squared, scalar* sum) {
+    for (index b = begin; b < end; ++b) {
       const scalar weight = weights[static_cast<std::size_t>(b)];
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept_gradient(b, native);
+      const scalar* gradient = kept_gradient(b, node, native);
       if (squared) {
         add_scaled_squares_to(sum + native, weight, gradient, count);
       } else {
@@ -334,24 +394,24 @@ struct worker {
   /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
   /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
   /// hold about.
-  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
-                       scalar* sum) {
+  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
+                       index end, scalar* sum) {
     weight_table weights{};
-    for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-    pass.forward(0, samples);
-    evaluate_loss(pass, first, 0, samples);
-    pass.backward(0, samples, [&](std::size_t node) {
-      for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
+    pass.forward(begin, end);
+    evaluate_loss(pass, first, begin, end);
+    pass.backward(begin, end, [&](std::size_t node, index, index) {
+      for (index b = begin; b < end; ++b) {
         if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
         if (!finite(pass, first, b)) pass.erase(node, b);
       }
-      add_weighted_sum(node, samples, weights, sum);
+      add_weighted_sum(node, begin, end, weights, sum);
     });
   }
-  void add_weighted_sum(std::size_t node, index samples, const weight_table& weights, scalar* sum) {
+  void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
     scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
     const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
-      for (index b = 0; b < samples; ++b) {
+      for (index b = begin; b < end; ++b) {
         const scalar weight = weights[static_cast<std::size_t>(b)];
         if (weight == 0) continue;
         instantiate_one(b);
@@ -361,20 +421,21 @@ struct worker {
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      const leaf_kernel<scalar> kernel{leaf, workspace};
+      if (leaf.deferred) continue;  // the first pass has left its rows
+      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(leaf.native, leaf.size(), samples, weights, false, sum);
+        if (leaf.use.first) add_kept(node, leaf.native, leaf.size(), begin, end, weights, false, sum);
       } else if (leaf.delta_stride == 1) {
-        kernel.add_weighted_sum(samples, weights.data(), sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
       } else {
-        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b, scratch); });
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, scratch); });
       }
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(leaf.native, leaf.count, samples, weights, false, sum);
+        if (leaf.use.first) add_kept(node, leaf.native, leaf.count, begin, end, weights, false, sum);
         continue;
       }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/deferred.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
+//
+// Of a block with one position, G_b = delta_b (x) x_b. A sample leaves a row: x in PyTorch's order and delta, of all
+// such blocks. After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is written straight
+// into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds over the chunk's
+// samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al. 2022,
+// arXiv:2210.00038).
+//
+// w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
+// it is not finite: nothing is multiplied by 0 that could give anything else.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/vector.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/host/product.hpp>
+#include <pergrad/host/program.hpp>
+#include <pergrad/host/request.hpp>
+#include <pergrad/host/tables.hpp>
+#include <pergrad/tape.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The row of a sample of the chunk.
+template <class Network>
+[[nodiscard]] auto* deferred_row(pergrad::tape<Network>& tape, index sample) noexcept {
+  return tape_access::rows(tape) + sample * program<Network>::table.deferred_size;
+}
+/// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
+template <class Network>
+[[nodiscard]] auto* deferred_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t number) noexcept {
+  return tape_access::row_weights(tape) +
+         static_cast<index>(sum * program<Network>::table.deferred_count + number) * chunk_samples<Network>;
+}
+
+/// out (=|+=) scale * sum
+template <class Scalar>
+struct scale_onto {
+  Scalar scale;
+  bool onto;
+  template <class Lanes>
+  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
+                  const Lanes& lanes) const noexcept {
+    const vector<Scalar> scaled = splat(scale) * sums;
+    lanes.store(out + position, onto ? lanes.load(out + position) + scaled : scaled);
+  }
+};
+
+/// The sum over one chunk of one block.
+template <class Scalar>
+struct deferred_sum {
+  const outer_leaf& leaf;
+  const Scalar* rows;     ///< of the chunk's first sample
+  index row_step;         ///< to the next one's
+  index samples;          ///< of the chunk
+  const Scalar* weights;  ///< of the samples; null: all are 1
+  Scalar scale;
+  bool onto;     ///< add to what is there
+  Scalar* out;   ///< of the block
+  Scalar* room;  ///< for weighted deltas of a stretch of outputs
+
+  [[nodiscard]] Scalar weight(index b) const noexcept { return weights == nullptr ? Scalar{1} : weights[b]; }
+
+  /// Outputs [first, first + count).
+  void form(index first, index count) const noexcept {
+    for (index b = 0; b < samples; ++b) {
+      const Scalar* delta = rows + b * row_step + leaf.row_delta + first;
+      Scalar* to = room + b * deferred_stretch;
+      if (weight(b) == 0) {
+        std::fill_n(to, count, Scalar{0});
+        continue;
+      }
+      for_each_vector<Scalar>(
+          count, [&](index n, const auto& lanes) { lanes.store(to + n, splat(weight(b)) * lanes.load(delta + n)); });
+    }
+    // As much of X as stays in the cache, and few enough rows of the result to stream through it side by side.
+    constexpr index streams = 24;
+    const index width = leaf.view_width();
+    const index columns = std::max<index>(256, cached_elements / std::max<index>(1, samples) / line * line);
+    for (index k = 0; k < width; k += columns) {
+      for (index n = 0; n < count; n += streams) {
+        const product_shape shape{{{}, {}, {std::min(streams, count - n), 1, width}},
+                                  {{}, {}, {samples, deferred_stretch, row_step}},
+                                  std::min(columns, width - k)};
+        product(shape, static_cast<const Scalar*>(room + n), rows + leaf.row_x + k, out + (first + n) * width + k,
+                scale_onto<Scalar>{scale, onto});
+      }
+    }
+  }
+
+  /// The same for sum_b w_b G_b², element by element.
+  void form_squares(index first, index count) const noexcept {
+    const index width = leaf.view_width();
+    for (index n = first; n < first + count; ++n) {
+      Scalar* to = out + n * width;
+      if (!onto) std::fill_n(to, width, Scalar{0});
+      for (index b = 0; b < samples; ++b) {
+        if (weight(b) == 0) continue;
+        const Scalar* x = rows + b * row_step + leaf.row_x;
+        const vector<Scalar> delta = splat(rows[b * row_step + leaf.row_delta + n]);
+        const vector<Scalar> factor = splat(scale * weight(b));
+        for_each_vector<Scalar>(width, [&](index i, const auto& lanes) {
+          const vector<Scalar> value = delta * lanes.load(x + i);
+          lanes.store(to + i, lanes.load(to + i) + factor * (value * value));
+        });
+      }
+    }
+  }
+
+ private:
+  static constexpr index cached_elements = (index{1} << 19) / static_cast<index>(sizeof(Scalar));
+};
+
+/// Sets x to zero in the rows that a sum leaves out, where it is not finite: it will be multiplied by 0.
+template <class Scalar>
+inline void clear_left_out(const outer_leaf& leaf, Scalar* rows, index row_step, index samples,
+                           const Scalar* weights) noexcept {
+  for (index b = 0; b < samples; ++b) {
+    if (weights[b] != 0) continue;
+    Scalar* x = rows + b * row_step + leaf.row_x;
+    if (!std::isfinite(squares(static_cast<const Scalar*>(x), leaf.view_width()))) {
+      std::fill_n(x, leaf.view_width(), Scalar{0});
+    }
+  }
+}
+
+/// Adds the rows of a chunk's samples to all sums.
+template <class Network>
+void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
+                  const run_request<typename Network::scalar>& request, index chunk_first, index samples) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  constexpr auto stretches = [](const outer_leaf& leaf) {
+    return leaf.deferred ? (leaf.outputs + stretch_of(leaf) - 1) / stretch_of(leaf) : 0;
+  };
+  constexpr index tasks = [stretches] {
+    index count = 0;
+    for (std::size_t k = 0; k < table.outer_count; ++k) count += stretches(table.outer[k]);
+    return count;
+  }();
+  scalar* const rows = deferred_row(tape, 0);
+  // Sums with weight 1 first: they want what others leave out.
+  for (const bool unit : {true, false}) {
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      const sum_request<scalar>& sum = request.sums[s];
+      if (sum.unit != unit) continue;
+      for (std::size_t k = 0; !unit && k < table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        if (!leaf.deferred) continue;
+        clear_left_out(leaf, rows, table.deferred_size, samples,
+                       static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
+      }
+      executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
+        auto task = static_cast<index>(task_number);
+        std::size_t k = 0;
+        for (; task >= stretches(table.outer[k]); ++k) task -= stretches(table.outer[k]);
+        const outer_leaf& leaf = table.outer[k];
+        const index first = task * stretch_of(leaf);
+        const index count = std::min(stretch_of(leaf), leaf.outputs - first);
+        const deferred_sum<scalar> form{leaf,
+                                        rows,
+                                        table.deferred_size,
+                                        samples,
+                                        unit ? nullptr : deferred_weights(tape, s, leaf.number),
+                                        static_cast<scalar>(sum.scale),
+                                        sum.accumulate || chunk_first > 0,
+                                        sum.out + leaf.parameters,
+                                        tape_access::worker_room(tape, worker)};
+        if (sum.squares) {
+          form.form_squares(first, count);
+        } else {
+          form.form(first, count);
+        }
+      });
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
