@@ -89,6 +89,21 @@ def steps(results):
                f">= {LEAST_GEMM_RATIO}", "/ fma_peak"], rows)
 
 
+def privacy(results):
+    """What privacy costs, measured in pairs."""
+    rows = []
+    for name, row in results.items():
+        if "dp_over_non_private" not in row:
+            continue
+        task, _, batch, threads = name.split("/")
+        most = MOST_DP_RATIOS.get(task, {}).get(int(batch), MOST_DP_RATIO)
+        ratio = row["dp_over_non_private"]
+        rows.append([f"{task} batch {batch}, {threads} thread{'s' if threads != '1' else ''}", f"{ratio:.3f}",
+                     f"<= {most} {verdict(ratio <= most)}", f"{row['iterations']}"])
+    if rows:
+        table(["DP / non-private, steps by turns", "median", "goal", "pairs"], rows)
+
+
 def memory(results):
     """How a step's memory changes from the smallest to the largest batch."""
     rows = []
@@ -156,6 +171,7 @@ def main():
     machine(results)
     norm_methods(results)
     steps(results)
+    privacy(results)
     memory(results)
     privacy_memory(results)
 

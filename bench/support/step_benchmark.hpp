@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench/support/step_benchmark.hpp - registers the benchmarks <task>/<dp|non_private>/<batch>/<threads> of a step
+// bench/support/step_benchmark.hpp - registers the benchmarks <task>/<dp|non_private|privacy>/<batch>/<threads> of a
+// step
+//
+// What privacy costs is `privacy`: an ordinary step and a private one by turns, so that whatever slows the machine down
+// for a while meets both.
+//
+//   dp_over_non_private  the median, over all pairs of neighbours, of private time / ordinary time
+//
+// The others time one kind:
 //
 //   us_per_sample  the median step by the clock on the wall, divided by the batch size
 //   gflops         counted operations (training.hpp: the same number for both kinds) divided by that time; 0 if none
@@ -70,6 +78,27 @@ void run_step(benchmark::State& state, data_source<Step> source, std::size_t bat
   state.counters["gflops"] = flops_per_sample<typename Step::network_type>() / per_sample * 1e-9;
 }
 
+/// Ordinary and private steps by turns; each pair begins with the other kind than the pair before.
+template <template <class, class, kind> class Step, class Network, class Loss>
+void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, kind::dp>> source, std::size_t batch_size,
+               std::size_t threads) {
+  const auto& data = source();
+  stepper<Step<Network, Loss, kind::non_private>> plain{data, threads, batch_size};
+  stepper<Step<Network, Loss, kind::dp>> dp{data, threads, batch_size};
+  plain();
+  dp();
+  step_times ratios;
+  bool dp_first = false;
+  for (auto _ : state) {
+    const double before = dp_first ? step_times::seconds_of(dp) : 0;
+    const double ordinary = step_times::seconds_of(plain);
+    ratios.note((dp_first ? before : step_times::seconds_of(dp)) / ordinary);
+    dp_first = !dp_first;
+  }
+  if (!plain.is_finite() || !dp.is_finite()) state.SkipWithError("a result is not finite");
+  state.counters["dp_over_non_private"] = ratios.median();
+}
+
 /// Both kinds of a step at every batch size on every number of threads.
 template <template <class, class, kind> class Step, class Network, class Loss>
 bool register_steps(const std::string& task, const records<Network, Loss>& (*source)(),
@@ -82,6 +111,9 @@ bool register_steps(const std::string& task, const records<Network, Loss>& (*sou
           ->Unit(benchmark::kMicrosecond);
       benchmark::RegisterBenchmark((task + "/dp" + tail).c_str(), run_step<Step<Network, Loss, kind::dp>>, source,
                                    batch, threads)
+          ->Unit(benchmark::kMicrosecond);
+      benchmark::RegisterBenchmark((task + "/privacy" + tail).c_str(), run_pairs<Step, Network, Loss>, source, batch,
+                                   threads)
           ->Unit(benchmark::kMicrosecond);
     }
   }

@@ -24,10 +24,16 @@ class step_times {
   /// Calls f() and notes how long it took.
   template <class Function>
   void time(Function&& f) {
+    note(seconds_of(f));
+  }
+  void note(double seconds) {
+    if (seconds_.size() < seconds_.capacity()) seconds_.push_back(seconds);
+  }
+  template <class Function>
+  [[nodiscard]] static double seconds_of(Function&& f) {
     const auto start = std::chrono::steady_clock::now();
     f();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (seconds_.size() < seconds_.capacity()) seconds_.push_back(took.count());
+    return std::chrono::duration<double>{std::chrono::steady_clock::now() - start}.count();
   }
   /// The median in seconds; 0 before the first call.
   [[nodiscard]] double median() {
