@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_cleared_total_is_the_empty_sum) {
 
 // An evaluation that throws leaves neither half a sum in a private gradient nor an old one in a total.
 BOOST_AUTO_TEST_CASE(failures_leave_no_sum_behind) {
-  mlp_problem p{6};
+  mlp_problem p{6, 2, 1};
   const pg::l2_clip_norm bound{0.3};
   const auto sum = pg::sum(pg::clip(p.gradients(), bound));
   pg::bounded_total<mlp<double>> total{p.exec};
