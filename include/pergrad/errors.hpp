@@ -197,10 +197,10 @@ template <class Given> struct total_needs_a_clipped_sum {
   static_assert(never<Given>, "a bounded_total takes only clipped sums, whose sensitivity is known: accumulate(total, sum(clip(g, pergrad::l2_clip_norm{1.0}))); see docs/privacy.md");
 };
 template <class Gradient> struct private_step_needs_a_noised_sum {
-  static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); see docs/privacy.md");
+  static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); or both at once: optimizer.step(exec, net, private_gradient, sum(...) + gaussian_noise(...), divisor); see docs/privacy.md");
 };
 template <class... Given> struct release_needs_noise {
-  static_assert(never<Given...>, "evaluate_into releases only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
+  static_assert(never<Given...>, "evaluate_into and optimizer.step release only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
 };
 template <class Method, class Where, class Positions> struct product_method_needs_one_position {
   static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");

@@ -184,6 +184,70 @@ BOOST_AUTO_TEST_CASE(a_total_of_chunks_is_noised_once) {
                   "assigned total");
 }
 
+// clear() touches no number: what counts is that nothing of the old sum comes back.
+BOOST_AUTO_TEST_CASE(a_cleared_total_is_the_empty_sum) {
+  mlp_problem p{6};
+  const pg::l2_clip_norm bound{0.3};
+  const auto sum = pg::sum(pg::clip(p.gradients(), bound));
+  const auto once = pg::unprotected::evaluate(p.exec, sum);
+  pg::bounded_total<mlp<double>> total{p.exec};
+  pg::private_gradient<mlp<double>> update{p.exec};
+  pg::seeded_generator generator{15};
+  const auto found = [&] {
+    pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
+    return values_of(update);
+  };
+  const std::vector<double> zeros(mlp<double>::parameter_count);
+  pg::evaluate_into(p.exec, pg::accumulate(total, sum));
+  check_same_bits(found(), once, "added to an empty total");
+  total.clear(0.3);
+  check_same_bits(found(), zeros, "cleared");
+  pg::evaluate_into(p.exec, pg::accumulate(total, sum));
+  check_same_bits(found(), once, "added after clearing");
+  static_cast<void>(pg::assign(total, sum));  // not evaluated: begun anew, and empty
+  check_same_bits(found(), zeros, "assigned but not evaluated");
+  // Two chunks of one evaluation: the first is assigned, the second added.
+  total.clear();
+  pg::tape<mlp<double>> two{p.exec, pg::max_batch{6}, pg::max_sums{2}};
+  const auto twice = pg::sum(pg::clip(pg::per_sample_gradients(p.net, pg::mean_squared_error{}, p.batch, two), bound));
+  pg::unprotected::evaluate_into(p.exec, pg::accumulate(total, twice), pg::accumulate(total, twice));
+  auto doubled = once;
+  for (double& value : doubled) value *= 2;
+  check_same_bits(found(), doubled, "two chunks at once");
+}
+
+// An evaluation that throws leaves neither half a sum in a private gradient nor an old one in a total.
+BOOST_AUTO_TEST_CASE(failures_leave_no_sum_behind) {
+  mlp_problem p{6, 2, 1};
+  const pg::l2_clip_norm bound{0.3};
+  const auto sum = pg::sum(pg::clip(p.gradients(), bound));
+  pg::bounded_total<mlp<double>> total{p.exec};
+  pg::private_gradient<mlp<double>> update{p.exec};
+  pg::seeded_generator generator{15};
+  const std::vector<double> zeros(mlp<double>::parameter_count);
+  pg::evaluate_into(p.exec, pg::assign(total, sum));
+  // The tape has room for one sum.
+  std::vector<double> other(mlp<double>::parameter_count);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(total, sum), pg::assign(other, sum)),
+                    std::invalid_argument);
+  pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
+  check_same_bits(values_of(update), zeros, "the total");
+  pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
+  pg::os_keyed_generator spent;
+  const pg::os_keyed_generator taken{std::move(spent)};
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{1}, spent)),
+                    std::logic_error);
+  check_same_bits(values_of(update), zeros, "the private gradient");
+  // What was moved from has no memory.
+  const pg::private_gradient<mlp<double>> elsewhere{std::move(update)};
+  BOOST_TEST(update.values().empty());
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{1}, generator)),
+                    std::invalid_argument);
+  pg::evaluate_into(p.exec, pg::assign(total, sum));
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{1}, generator)),
+                    std::invalid_argument);
+}
+
 // A million coordinates of a sum of zero gradients: noise alone, cut among the threads, is what one call makes, and is
 // Gaussian.
 BOOST_AUTO_TEST_CASE(a_million_coordinates_of_noise) {

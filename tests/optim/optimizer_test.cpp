@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
+#include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -206,6 +209,150 @@ BOOST_AUTO_TEST_CASE(threads_do_not_change_a_step) {
   };
   const auto one = run(1);
   for (std::size_t threads = 2; threads <= 5; ++threads) BOOST_TEST((run(threads) == one));
+}
+
+// The formulas of sgd.hpp and adam.hpp for one parameter, in the optimizer's own scalar, with a product that meets a
+// sum rounded as detail/multiply_add.hpp says: once if the target can, apart if it cannot. Every element is that,
+// whatever its place in a vector, a stretch or a share of a thread.
+BOOST_AUTO_TEST_CASE(vectors_are_the_scalar_formula_bit_for_bit) {
+  const auto check = []<class Scalar>(Scalar) {
+    const auto meets = [](Scalar a, Scalar b, Scalar c) {
+      if constexpr (pg::on_host::multiply_add_is_fused) return std::fma(a, b, c);
+      const volatile Scalar product = a * b;  // not to be contracted
+      return product + c;
+    };
+    const Scalar momentum = static_cast<Scalar>(0.9);
+    const auto rate = static_cast<Scalar>(0.07);
+    const auto scale = static_cast<Scalar>(1 / 37.5);
+    using net = network<Scalar>;
+    pg::sgd<net> plain{pg::learning_rate{0.07}};
+    pg::sgd<net> heavy{pg::learning_rate{0.07}, 0.9};
+    pg::adam<net> adaptive{pg::learning_rate{0.07}, {0.9, 0.99, 1e-6}};
+    setting<Scalar> with_plain, with_heavy, with_adaptive;
+    const std::size_t count = net::parameter_count;
+    static_assert(net::parameter_count % 512 != 0 && net::parameter_count % 16 != 0);
+    std::vector<Scalar> p(with_plain.net.parameters().begin(), with_plain.net.parameters().end());
+    std::vector<Scalar> q = p, r = p, velocity(count), first(count), second(count);
+    const auto beta1 = static_cast<Scalar>(0.9), beta2 = static_cast<Scalar>(0.99);
+    const auto rest1 = static_cast<Scalar>(1 - 0.9), rest2 = static_cast<Scalar>(1 - 0.99);
+    for (int step = 1; step <= 4; ++step) {
+      for (auto* s : {&with_plain, &with_heavy, &with_adaptive}) s->draw(step);
+      pg::unprotected::step(plain, with_plain.exec, with_plain.net, with_plain.plain, 1 / 37.5);
+      pg::unprotected::step(heavy, with_heavy.exec, with_heavy.net, with_heavy.plain, 1 / 37.5);
+      pg::unprotected::step(adaptive, with_adaptive.exec, with_adaptive.net, with_adaptive.plain, 1 / 37.5);
+      const auto adam_rate = static_cast<Scalar>(0.07 / (1 - std::pow(0.9, step)));
+      const auto correction = static_cast<Scalar>(1 / std::sqrt(1 - std::pow(0.99, step)));
+      for (std::size_t i = 0; i < count; ++i) {
+        const Scalar g = with_plain.plain.values()[i];
+        p[i] = meets(-static_cast<Scalar>(0.07 * (1 / 37.5)), g, p[i]);
+        velocity[i] = meets(momentum, velocity[i], scale * g);
+        q[i] = meets(-rate, velocity[i], q[i]);
+        const Scalar value = scale * g;
+        first[i] = meets(beta1, first[i], rest1 * value);
+        const Scalar square = rest2 * value * value;
+        second[i] = meets(beta2, second[i], square);
+        const Scalar quotient =
+            adam_rate * first[i] / meets(std::sqrt(second[i]), correction, static_cast<Scalar>(1e-6));
+        r[i] -= quotient;
+      }
+    }
+    BOOST_TEST(std::ranges::equal(with_plain.net.parameters(), p));
+    BOOST_TEST(std::ranges::equal(with_heavy.net.parameters(), q));
+    BOOST_TEST(std::ranges::equal(with_adaptive.net.parameters(), r));
+  };
+  check(float{});
+  check(double{});
+}
+
+// Noise, release and update in one sweep are the three one after the other.
+BOOST_AUTO_TEST_CASE(the_fused_step_is_release_and_step_bit_for_bit) {
+  const auto check = []<class Scalar>(Scalar, auto make) {
+    using net = network<Scalar>;
+    const std::size_t count = 5;
+    std::vector<Scalar> inputs(count * 150);
+    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<Scalar>(std::sin(static_cast<double>(i)));
+    const std::vector<std::int32_t> classes{0, 2, 1, 1, 0};
+    setting<Scalar> apart, of_sum, of_total, through_total;
+    auto first = make(), second = make(), third = make(), fourth = make();
+    pg::bounded_total<net> total{of_total.exec}, other_total{through_total.exec};
+    const pg::noise_multiplier sigma{0.7};
+    const pg::expected_batch_size divisor{4};
+    for (int step = 0; step < 3; ++step) {
+      const std::size_t drawn = step == 1 ? 0 : count;  // an empty batch is noised, and used, all the same
+      const auto sum_in = [&](setting<Scalar>& s, const auto& batch, pg::tape<net>& tape) {
+        return pg::sum(
+            pg::clip(pg::per_sample_gradients(s.net, pg::cross_entropy{}, batch, tape), pg::l2_clip_norm{0.3}));
+      };
+      const pg::batch<net, pg::cross_entropy> batch{std::span{inputs}.first(150 * drawn),
+                                                    std::span{classes}.first(drawn)};
+      pg::tape<net> tape{apart.exec, pg::max_batch{count}};
+      pg::evaluate_into(apart.exec, apart.update,
+                        sum_in(apart, batch, tape) + pg::gaussian_noise(sigma, apart.generator));
+      first.step(apart.exec, apart.net, apart.update, divisor);
+
+      second.step(of_sum.exec, of_sum.net, of_sum.update,
+                  sum_in(of_sum, batch, tape) + pg::gaussian_noise(sigma, of_sum.generator), divisor);
+      BOOST_TEST(std::ranges::equal(of_sum.update.values(), apart.update.values()));
+
+      total.clear(0.3);
+      if (drawn > 0) pg::evaluate_into(of_total.exec, pg::accumulate(total, sum_in(of_total, batch, tape)));
+      third.step(of_total.exec, of_total.net, total + pg::gaussian_noise(sigma, of_total.generator), divisor);
+      // Nothing was stored: the total can be released once more, with the same noise by the same key and step.
+      pg::seeded_generator again{21, static_cast<std::uint64_t>(step)};
+      pg::evaluate_into(of_total.exec, of_total.update, total + pg::gaussian_noise(sigma, again));
+      BOOST_TEST(std::ranges::equal(of_total.update.values(), apart.update.values()));
+
+      other_total.clear(0.3);
+      if (drawn > 0) pg::evaluate_into(of_total.exec, pg::assign(other_total, sum_in(through_total, batch, tape)));
+      fourth.step(through_total.exec, through_total.net, through_total.update,
+                  other_total + pg::gaussian_noise(sigma, through_total.generator), divisor);
+      BOOST_TEST(std::ranges::equal(through_total.update.values(), apart.update.values()));
+
+      for (const auto* s : {&of_sum, &of_total, &through_total}) BOOST_TEST(s->parameters() == apart.parameters());
+      for (const auto* s : {&of_sum, &of_total, &through_total}) BOOST_TEST(s->generator.step() == step + 1U);
+    }
+    BOOST_TEST(apart.parameters() != setting<Scalar>{}.parameters());
+  };
+  check(float{}, [] { return pg::sgd<network<float>>{pg::learning_rate{0.3}}; });
+  check(float{}, [] { return pg::sgd<network<float>>{pg::learning_rate{0.3}, 0.9}; });
+  check(float{}, [] { return pg::adam<network<float>>{pg::learning_rate{0.3}}; });
+  check(double{}, [] { return pg::sgd<network<double>>{pg::learning_rate{0.3}, 0.9}; });
+  check(double{}, [] { return pg::adam<network<double>>{pg::learning_rate{0.3}}; });
+}
+
+// A step that cannot draw its noise leaves network and optimizer alone, and the private gradient without a trace of the
+// sum that lay there.
+BOOST_AUTO_TEST_CASE(a_fused_step_that_fails_changes_nothing) {
+  using net = network<float>;
+  setting<float> s, t;
+  pg::adam<net> optimizer{pg::learning_rate{0.3}}, other{pg::learning_rate{0.3}};
+  const std::vector<float> inputs(2 * 150, 0.5F);
+  const std::vector<std::int32_t> classes{0, 2};
+  const pg::batch<net, pg::cross_entropy> batch{inputs, classes};
+  pg::tape<net> tape{s.exec, pg::max_batch{2}};
+  const auto sum =
+      pg::sum(pg::clip(pg::per_sample_gradients(s.net, pg::cross_entropy{}, batch, tape), pg::l2_clip_norm{0.3}));
+  pg::bounded_total<net> total{s.exec};
+  pg::evaluate_into(s.exec, pg::assign(total, sum));
+  pg::os_keyed_generator spent;
+  const pg::os_keyed_generator taken{std::move(spent)};
+  const pg::noise_multiplier sigma{1};
+  const pg::expected_batch_size divisor{2};
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update, sum + pg::gaussian_noise(sigma, spent), divisor),
+                    std::logic_error);
+  BOOST_TEST(std::ranges::all_of(s.update.values(), [](float value) { return value == 0; }));
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + pg::gaussian_noise(sigma, spent), divisor), std::logic_error);
+  // More than a float can hold.
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update,
+                                   total + pg::gaussian_noise(pg::noise_multiplier{1e40}, s.generator), divisor),
+                    std::invalid_argument);
+  BOOST_TEST(s.parameters() == t.parameters());
+  // Adam has counted no step.
+  s.draw(1);
+  t.draw(1);
+  pg::unprotected::step(optimizer, s.exec, s.net, s.plain);
+  pg::unprotected::step(other, t.exec, t.net, t.plain);
+  BOOST_TEST(s.parameters() == t.parameters());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

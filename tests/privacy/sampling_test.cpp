@@ -180,4 +180,32 @@ BOOST_AUTO_TEST_CASE(rate_and_dispersion) {
   BOOST_TEST(std::abs(pair_z) < 4);
 }
 
+// Threads mark stretches of their own; together they find what one call finds.
+BOOST_AUTO_TEST_CASE(marks_are_the_records) {
+  constexpr std::uint64_t count = 128 * 9 + 77;
+  for (const double q : {0.0, 0.003, 0.4, 1.0}) {
+    const poisson_sampling sampling{sampling_probability{q}};
+    std::vector<std::uint64_t> bits(20, 0x5555'5555'5555'5555U);  // what was there must not count
+    const std::span<std::uint64_t> all{bits};
+    sampling.mark(key, 3, 1024, all.subspan(16));
+    sampling.mark(key, 3, 128, all.subspan(2, 14));
+    sampling.mark(key, 3, 0, all.first(2));
+    std::vector<std::uint64_t> found;
+    BOOST_TEST(poisson_sampling::visit_marked(bits, 0, count, [&](std::uint64_t record) { found.push_back(record); }));
+    BOOST_TEST((found == batch(sampling, 3, count)));
+    std::vector<std::uint64_t> wanted;
+    for (std::uint64_t record = 0; record < count; ++record) {
+      const auto threshold = q == 1 ? 0 : static_cast<std::uint64_t>(std::ldexp(q, 64));
+      if (q == 1 || word_of(3, record) < threshold) wanted.push_back(record);
+    }
+    BOOST_TEST((found == wanted));
+    BOOST_TEST(((q < 0.1) == (found.size() < 100)));
+  }
+  const poisson_sampling sampling{sampling_probability{0.5}};
+  std::vector<std::uint64_t> bits(3);
+  BOOST_CHECK_THROW(sampling.mark(key, 0, 64, std::span{bits}.first(2)), std::invalid_argument);
+  BOOST_CHECK_THROW(sampling.mark(key, 0, 128, bits), std::invalid_argument);
+  BOOST_CHECK_THROW(sampling.mark(key, 0, std::uint64_t{1} << 35U, std::span{bits}.first(2)), std::out_of_range);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/train/dp_sgd_test.cpp - the trainer takes the steps that its parts would take by hand, counts them, and refuses
 // the rest.
+#include <algorithm>
 #include <array>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 
@@ -60,6 +62,18 @@ std::vector<float> train_by_hand(const pg::dp_sgd_options& options, const clouds
   }
   return parameters_of(net);
 }
+
+/// Gives out as many steps as three calls take, one for sampling and one for noise each; the fourth fails at its noise.
+struct limited {
+  static constexpr bool is_private = false;
+  pg::seeded_generator inner{41};
+  [[nodiscard]] const pg::chacha_key& key() const { return inner.key(); }
+  [[nodiscard]] std::uint64_t step() const { return inner.step(); }
+  [[nodiscard]] std::uint64_t next_step() {
+    if (inner.step() == 7) throw std::runtime_error("no more steps");
+    return inner.next_step();
+  }
+};
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
@@ -290,6 +304,80 @@ BOOST_AUTO_TEST_CASE(records_that_do_not_fit_cost_nothing) {
   // The run goes on as if nothing had been.
   r.trainer.step(good.records());
   BOOST_TEST((r.parameters() == train(options, good, 2)));
+}
+
+// All records are looked at once. When memory behind the same spans changes, a record that is drawn and does not fit
+// any more is left out: an error would tell that it was drawn.
+BOOST_AUTO_TEST_CASE(records_that_change_are_left_out) {
+  clouds data{300};
+  auto options = usual_options();
+  options.private_metrics = true;
+  run r{options};
+  r.trainer.step(data.records());
+  // What the steps draw, by the same key.
+  pg::seeded_generator generator{41, 2};
+  std::vector<std::uint32_t> drawn(300);
+  const std::size_t count = options.sampling->sample(generator.key(), 2, 300, drawn);
+  BOOST_TEST_REQUIRE(count > 20U);
+  // The same step without that record: behind spans that are new.
+  const std::size_t broken = drawn[7];
+  clouds zeroed = data;
+  zeroed.inputs[broken * 6] = std::numeric_limits<float>::quiet_NaN();  // weight 0 in the clipped sum
+  run wanted{options};
+  wanted.trainer.step(data.records());
+  wanted.trainer.step(zeroed.records());
+  data.classes[broken] = 3;
+  r.trainer.step(data.records());
+  BOOST_TEST(r.trainer.steps() == 2U);
+  const pg::step_metrics& metrics = pg::unprotected::metrics(r.trainer);
+  BOOST_TEST(metrics.batch_size == count);
+  BOOST_TEST(metrics.non_finite == 1U);
+  BOOST_TEST(std::isnan(metrics.mean_loss));
+  BOOST_TEST(distance(r.parameters(), wanted.parameters()) < 1e-6);  // tiles are cut elsewhere
+  BOOST_TEST(distance(r.parameters(), run{options}.parameters()) > 1e-3);
+  // Spans that are new are looked at again.
+  const clouds copy = data;
+  BOOST_CHECK_THROW(r.trainer.step(copy.records()), std::invalid_argument);
+  // And so are these, after others.
+  BOOST_CHECK_THROW(r.trainer.step(data.records()), std::invalid_argument);
+  BOOST_TEST(r.trainer.steps() == 2U);
+  data.classes[broken] = 0;
+  r.trainer.step(data.records());
+  BOOST_TEST(r.trainer.steps() == 3U);
+}
+
+// More records than one round of sampling looks for.
+BOOST_AUTO_TEST_CASE(large_data_sets_are_sampled_in_rounds) {
+  const clouds data{2 * 65536 + 4321};
+  auto options = usual_options();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{3e-4}};
+  BOOST_TEST(
+      (train(options, data, 4, 3) == train_by_hand(options, data, 4, pg::sgd<classifier>{pg::learning_rate{0.25}},
+                                                   [](const auto& g) { return pg::clip(g, pg::l2_clip_norm{0.5}); })));
+}
+
+// One array is sum and release by turns: a step that fails halfway may not leave its sum where releases are read.
+BOOST_AUTO_TEST_CASE(a_step_that_fails_halfway_releases_nothing) {
+  const clouds data{300};
+  pg::host exec{pg::threads{2}};
+  classifier net{exec, pg::kaiming_uniform{8}};
+  pg::dp_sgd<classifier, pg::cross_entropy, limited> trainer{exec, net, pg::cross_entropy{}, usual_options(),
+                                                             limited{}};
+  const auto released = [&] { return trainer.last_update().values(); };
+  const auto is_zero = [](float value) { return value == 0; };
+  BOOST_TEST(released().size() == classifier::parameter_count);
+  BOOST_TEST(std::ranges::all_of(released(), is_zero));
+  const float* const memory = released().data();
+  for (int step = 0; step < 3; ++step) trainer.step(data.records());
+  BOOST_TEST(released().data() == memory);
+  BOOST_TEST((parameters_of(net) == train(usual_options(), data, 3)));
+  BOOST_TEST(std::ranges::none_of(released(), is_zero));
+  const auto before = parameters_of(net);
+  BOOST_CHECK_THROW(trainer.step(data.records()), std::runtime_error);
+  BOOST_TEST(released().data() == memory);
+  BOOST_TEST(released().size() == classifier::parameter_count);
+  BOOST_TEST(std::ranges::all_of(released(), is_zero));
+  BOOST_TEST((parameters_of(net) == before));
 }
 
 BOOST_AUTO_TEST_CASE(metrics_are_those_of_the_drawn_batch) {
