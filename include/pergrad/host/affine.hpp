@@ -53,24 +53,29 @@ void through_windows(const node_row& row, const Scalar* panels, index samples, i
   const index outputs = number(map.group_outputs());
   const index width = number(map.kernel.width);
   const index area = number(map.kernel.height) * width;
-  const product_shape shape =
-      coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
-                 {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
-                 {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
-                {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
-                 {width, number(map.dilation.width) * x.column, channels * outputs},
-                 {channels, 1, outputs}},
-                outputs,
-                {samples, in.sample, out.sample},
-                {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
+  const auto shape_of = [&](index columns) {
+    return coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
+                      {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                      {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                     {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * columns},
+                      {width, number(map.dilation.width) * x.column, channels * columns},
+                      {channels, 1, columns}},
+                     columns,
+                     {samples, in.sample, out.sample},
+                     {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * columns}});
+  };
   const Scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
                        number(map.padding.width) * x.column;
   Scalar* to = out.first + y.start;
   const Scalar* panel = panels + row.forward_panel;
-  const index panel_step = number(map.view_width()) * outputs;
-  for (index g = 0; g < number(map.groups); ++g) {
-    write_product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
-                  bias == nullptr ? nullptr : bias + g * outputs, accumulate);
+  const index view = number(map.view_width());
+  for (index block = 0; block < outputs; block += panel_block) {
+    const product_shape shape = shape_of(columns_of_block(outputs, block));
+    for (index g = 0; g < number(map.groups); ++g) {
+      const index first = g * outputs + block;
+      write_product(shape, from + g * channels, panel + first * view, to + first,
+                    bias == nullptr ? nullptr : bias + first, accumulate);
+    }
   }
 }
 
@@ -106,22 +111,26 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
       Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
                       columns.first_input * dx.column + g * channels;
       // Where taps are missing no window reaches these inputs: their sums are empty.
-      const product_shape shape =
-          coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
-                     {rows.inputs, dy.row, number(map.stride.height) * dx.row},
-                     {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
-                    {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                     {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                     {outputs, 1, channels}},
-                    channels,
-                    {samples, in.sample, out.sample},
-                    {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
+      const auto shape_of = [&](index width) {
+        return coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+                          {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+                          {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+                         {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * width},
+                          {columns.taps, columns.delta_step * dy.column, outputs * width},
+                          {outputs, 1, width}},
+                         width,
+                         {samples, in.sample, out.sample},
+                         {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * width}});
+      };
       const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
       const Scalar* from = delta;
       if (taps > 0) {
         from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
       }
-      write_product(shape, from, here, first, group_bias, accumulate);
+      for (index block = 0; block < channels; block += panel_block) {
+        write_product(shape_of(columns_of_block(channels, block)), from, here + block * taps * outputs, first + block,
+                      group_bias == nullptr ? nullptr : group_bias + block, accumulate);
+      }
     });
   }
 }

@@ -70,9 +70,42 @@ struct leaf_kernel {
                      {samples, leaf.x.sample, delta_sample}});
   }
 
+  /// Do the deltas of one sample, those of a block of outputs, leave too little of the cache for anything else?
+  [[nodiscard]] constexpr bool in_parts() const noexcept {
+    return leaf.delta_stride == 1 && leaf.positions() * std::min(leaf.outputs, panel_block) > most_cached;
+  }
+  /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
+  /// blocks of outputs outside, then stretches of positions that stay in the cache while the whole view passes by.
+  void form_in_parts(index samples, const Scalar* x_first, const Scalar* delta_first, index delta_sample,
+                     const step_axis (&step)[2], const step_axis& plane, Scalar* out, bool onto) const noexcept {
+    const index lines = std::max<index>(1, part_positions / step[1].extent);
+    for (index block = 0; block < leaf.outputs; block += panel_block) {
+      bool add = onto;
+      for (index b = 0; b < samples; ++b) {
+        for (index p = 0; p < plane.extent; ++p) {
+          for (index i = 0; i < step[0].extent; i += lines) {
+            const step_axis part[2] = {{std::min(lines, step[0].extent - i), step[0].x, step[0].delta}, step[1]};
+            product_shape shape = gradient_shape(1, 0, part, step_axis{});
+            shape.columns = std::min(panel_block, leaf.outputs - block);
+            const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
+            const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
+            write_sum(shape, x_here, delta_here, out + block, add);
+            add = true;
+          }
+        }
+      }
+    }
+  }
+
   /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
   double instantiate(index sample, Scalar* out) const noexcept {
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
+      }
+      return squares(static_cast<const Scalar*>(out), leaf.size());
+    }
     const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -180,6 +213,13 @@ struct leaf_kernel {
       }
       return;
     }
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(samples, x(0, g), delta(0, g), leaf.delta.sample, leaf.step, leaf.step_plane,
+                      out + g * group_size(), true);
+      }
+      return;
+    }
     const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
     for (index g = 0; g < leaf.groups; ++g)
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
@@ -210,6 +250,13 @@ struct leaf_kernel {
     step[1].delta = width;
     step[0].delta = width * step[1].extent;
     plane.delta = step[0].delta * step[0].extent;
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(samples, x(0, g), scaled + g * leaf.outputs, sample_size, step, plane, out + g * group_size(),
+                      true);
+      }
+      return;
+    }
     const product_shape shape = gradient_shape(samples, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
       product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
@@ -218,6 +265,16 @@ struct leaf_kernel {
   }
 
  private:
+  static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
+  static constexpr index part_positions = 256;
+  static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out, bool add) {
+    if (add) {
+      product(shape, left, right, out, epilogue::add{});
+    } else {
+      product(shape, left, right, out, epilogue::store{});
+    }
+  }
+
   /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
   /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {

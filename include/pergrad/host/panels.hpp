@@ -16,26 +16,30 @@
 namespace pergrad::inline v0_1::on_host {
 
 /// Weights of outputs [first, last) from PyTorch's order into the forward panel
-/// `[group][kd][kh][kw][channel][output]`.
+/// `[group][block of outputs][kd][kh][kw][channel][output]`, with blocks of `block` outputs.
 template <class Scalar>
-inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last,
+                         index block) {
   const auto taps = static_cast<index>(map.kernel.size());
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
   const index width = channels * taps;
   for (index n = first; n < last;) {
     // A cache line of outputs at a time: every line of the panel is written once and whole.
-    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
+    const index output = n % outputs;
+    const index together = std::min({line - output % line, outputs - output, last - n});
+    const index first_of_block = output / block * block;
+    const index step = std::min(block, outputs - first_of_block);
     const Scalar* from = weights + n * width;
-    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    Scalar* to = panel + n / outputs * width * outputs + first_of_block * width + output - first_of_block;
     if (taps == 1) {
-      transpose(from, width, together, width, to, outputs);
+      transpose(from, width, together, width, to, step);
       n += together;
       continue;
     }
     for (index c = 0; c < channels; ++c) {
       for (index tap = 0; tap < taps; ++tap) {
-        Scalar* out = to + (tap * channels + c) * outputs;
+        Scalar* out = to + (tap * channels + c) * step;
         const Scalar* in = from + c * taps + tap;
         if (together == line) {
           for (index j = 0; j < line; ++j) out[j] = in[j * width];
@@ -48,9 +52,9 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
   }
 }
 
-/// Weights of outputs [first, last) into the backward panel: per group and phase
-/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
-/// for a view that sees everything once.
+/// Weights of outputs [first, last) into the backward panel: per group and phase `[block of channels][tap plane][tap
+/// row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]` for a view that
+/// sees everything once.
 template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
@@ -73,17 +77,22 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
       const auto turned = [](const phase& axis, index tap) {
         return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
       };
+      const index phase_taps = planes.taps * rows.taps * columns.taps;
       for (index i = 0; i < planes.taps; ++i) {
         for (index j = 0; j < rows.taps; ++j) {
           const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
           for (index k = 0; k < columns.taps; ++k) {
             const index tap = tap_row + turned(columns, k);
-            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
-            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
+            const index number = ((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs;
+            for (index block = 0; block < channels; block += panel_block) {
+              const index width = columns_of_block(channels, block);
+              Scalar* line_out = to + block * phase_taps * outputs + number * width;
+              for (index c = 0; c < width; ++c) line_out[c] = from[(block + c) * taps + tap];
+            }
           }
         }
       }
-      to += planes.taps * rows.taps * columns.taps * outputs * channels;
+      to += phase_taps * outputs * channels;
     });
   }
 }
@@ -95,7 +104,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
     const matrix& from = row.matrices[static_cast<std::size_t>(k)];
     pack_forward(affine_map{.in_channels = from.columns, .in_size = {1}, .out_channels = from.rows, .out_size = {1}},
                  weights + from.offset, panels + row.panel_offsets[static_cast<std::size_t>(k)], 0,
-                 static_cast<index>(from.rows));
+                 static_cast<index>(from.rows), static_cast<index>(from.rows));
   }
 }
 
@@ -134,7 +143,7 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
       if (for_dx || !row.map.adjoint) {
-        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
       }
       if (for_dx || row.map.adjoint) {
         pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);

@@ -28,6 +28,14 @@ struct slot {
   place gradient;
 };
 
+/// Columns of a packed operand that lie together: [block][reduction][column]. A product that takes a block at a time
+/// reads it from front to back; whole rows of a wide operand would lie so far apart that they push each other out of
+/// the cache.
+inline constexpr index panel_block = 64;
+[[nodiscard]] constexpr index columns_of_block(index columns, index first) noexcept {
+  return columns - first < panel_block ? columns - first : panel_block;
+}
+
 enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
 
 inline constexpr std::size_t most_matrices = 4;
