@@ -5,7 +5,40 @@
 #include <atomic>
 #include <string_view>
 
-#include <pergrad/detail/vector.hpp>
+// The family of the flags: 0 baseline, 1 avx2, 2 avx512.
+#if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
+    defined(__AVX512BW__)
+#define PERGRAD_OWN_FAMILY 2
+#define PERGRAD_OWN_KERNELS avx512
+#define PERGRAD_OWN_VECTOR_BYTES 64
+#define PERGRAD_OWN_VECTOR_REGISTERS 32
+#elif defined(__AVX2__) && defined(__FMA__)
+#define PERGRAD_OWN_FAMILY 1
+#define PERGRAD_OWN_KERNELS avx2
+#define PERGRAD_OWN_VECTOR_BYTES 32
+#define PERGRAD_OWN_VECTOR_REGISTERS 16
+#else
+#define PERGRAD_OWN_FAMILY 0
+#define PERGRAD_OWN_KERNELS baseline
+#if defined(__AVX__)
+#define PERGRAD_OWN_VECTOR_BYTES 32
+#else
+#define PERGRAD_OWN_VECTOR_BYTES 16
+#endif
+#if defined(__aarch64__)
+#define PERGRAD_OWN_VECTOR_REGISTERS 32
+#else
+#define PERGRAD_OWN_VECTOR_REGISTERS 16
+#endif
+#endif
+
+// The best family that is compiled. A program that runs on one kind of processor only may define
+// PERGRAD_NO_KERNEL_DISPATCH; device compilers do not know the built-ins of other targets.
+#if defined(__x86_64__) && !defined(PERGRAD_NO_KERNEL_DISPATCH) && !defined(__CUDACC__)
+#define PERGRAD_BEST_FAMILY 2
+#else
+#define PERGRAD_BEST_FAMILY PERGRAD_OWN_FAMILY
+#endif
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -14,7 +47,7 @@ namespace pergrad::inline v0_1::on_host {
 ///
 /// * `baseline`: what the flags allow below avx2 (SSE2 on x86-64, NEON on aarch64)
 /// * `avx2`: AVX2 and fused multiply-add
-/// * `avx512`: AVX-512 F, VL, DQ and BW
+/// * `avx512`: AVX-512 F, CD, VL, DQ and BW
 enum class kernel_family : unsigned char { baseline, avx2, avx512 };
 
 /// The family's name.
@@ -36,8 +69,8 @@ inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (family == kernel_family::avx2) return avx2;
-  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
 #else
   return false;
 #endif

@@ -137,10 +137,10 @@ struct tile_family {
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512vl,avx512dq,avx512bw"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512vl,avx512dq,avx512bw")
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #include <pergrad/detail/vector_text.hpp>
 #include <pergrad/host/tile_text.hpp>
