@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is used
+// pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is
+// used
 //
 // The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
 // of the same family finishes them. So there is one set for each family and scalar type, whatever the number of
@@ -137,7 +138,8 @@ struct tile_family {
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")

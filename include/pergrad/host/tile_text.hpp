@@ -185,12 +185,18 @@ template <class Scalar>
 void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
   switch (task.how.what) {
-    case kind::store: return finish_as<kind::store>(task);
-    case kind::add: return finish_as<kind::add>(task);
-    case kind::add_scaled: return finish_as<kind::add_scaled>(task);
-    case kind::store_bias: return finish_as<kind::store_bias>(task);
-    case kind::squares_only: return finish_as<kind::squares_only>(task);
-    case kind::squares_store: return finish_as<kind::squares_store>(task);
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::add_scaled:
+      return finish_as<kind::add_scaled>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
   }
 }
 

@@ -75,6 +75,7 @@ struct gaussian_kernels {
 #pragma GCC target("avx2,fma")
 #endif
 #include <pergrad/privacy/lanes_text.hpp>
+// which the others use
 #include <pergrad/privacy/chacha20_text.hpp>
 #include <pergrad/privacy/noise_text.hpp>
 #if defined(__clang__)
@@ -92,12 +93,14 @@ struct gaussian_kernels {
 #define PERGRAD_FAMILY 2
 #define PERGRAD_VECTOR_BYTES 64
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
 #include <pergrad/privacy/lanes_text.hpp>
+// which the others use
 #include <pergrad/privacy/chacha20_text.hpp>
 #include <pergrad/privacy/noise_text.hpp>
 #if defined(__clang__)
@@ -157,8 +160,8 @@ template <class Scalar>
   return result;
 }
 
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add. `sum` may be `out`. With `native_lanes` the kernels in use
-/// do it, with another number that many lanes of the flags' vectors.
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add. `sum` may be `out`. With `native_lanes` the kernels in
+/// use do it, with another number that many lanes of the flags' vectors.
 template <int Lanes, class Scalar>
 inline void add_scaled_gaussians(Scalar scale, const float* z, const Scalar* sum, Scalar* out,
                                  std::size_t count) noexcept {
