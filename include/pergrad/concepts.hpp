@@ -33,6 +33,9 @@ struct window_range {
   std::size_t end = 0;
 };
 
+/// What a pool makes of a window; executors have kernels for these.
+enum class window_rule : unsigned char { maximum, mean };
+
 namespace detail {
 
 template <class Layer>

@@ -112,6 +112,7 @@ struct adaptive_windows {
 
 /// The largest value of a window; its gradient goes to the first input that equals it.
 struct maximum_of_window {
+  static constexpr window_rule known_rule = window_rule::maximum;
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
     return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
@@ -137,6 +138,7 @@ struct maximum_of_window {
 
 /// y = sum / divisor; every input's share of dy is dy / divisor.
 struct mean_of_window {
+  static constexpr window_rule known_rule = window_rule::mean;
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
     return Value{};

@@ -1,203 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
+// pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
 //
-// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
-// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
-// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
+// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
+// among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
+// processors have one family, the baseline.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
 
-namespace pergrad::inline v0_1::on_host {
+#include <pergrad/detail/processor.hpp>
 
-/// Bytes of one vector register of the target this translation unit is compiled for.
-#if defined(__AVX512F__)
-inline constexpr std::size_t vector_bytes = 64;
-#elif defined(__AVX__)
-inline constexpr std::size_t vector_bytes = 32;
-#else
-inline constexpr std::size_t vector_bytes = 16;
-#endif
-
-/// Number of vector registers of the target.
-#if defined(__AVX512F__) || defined(__aarch64__)
-inline constexpr std::size_t vector_registers = 32;
-#else
-inline constexpr std::size_t vector_registers = 16;
-#endif
-
-namespace product_detail {
-
-template <class Scalar>
-struct vector_of;
-
-template <>
-struct vector_of<float> {
-  typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
-  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
-};
-
-template <>
-struct vector_of<double> {
-  typedef double type __attribute__((vector_size(vector_bytes)));
-  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef type narrow_type;
-};
-
-}  // namespace product_detail
-
-/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
-template <class Scalar>
-using vector = typename product_detail::vector_of<Scalar>::type;
-
-/// Lanes of a `vector<Scalar>`.
-template <class Scalar>
-inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
-
-/// Reads a whole vector from `from`, which need not be aligned.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-/// Writes a whole vector to `to`, which need not be aligned.
-template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-
-/// `value` in every lane.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
-  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
-}
-
-/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
-template <class Scalar>
-using narrow = typename product_detail::vector_of<Scalar>::narrow_type;
-
-[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
-[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
-#if defined(__AVX512F__) && !defined(__clang__)
-  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
-  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
-#else
-  return __builtin_convertvector(values, vector<double>);
-#endif
-}
-
-/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
-template <class Scalar>
-struct all_lanes {
-  /// Reads a whole vector.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
-  /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
-};
-
-/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
-template <class Scalar>
-class first_lanes {
- public:
-  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
-  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
-
-  /// Reads only the chosen lanes of memory; the others become 0.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-#if defined(__AVX512F__)
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
-    } else {
-      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
-    }
-#elif defined(__AVX__)
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    } else {
-      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      return on_host::load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
-    return on_host::load(lanes);
-#endif
-  }
-
-  /// Writes only the chosen lanes to memory.
-  void store(Scalar* to, vector<Scalar> value) const noexcept {
-#if defined(__AVX512F__)
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_storeups512_mask(to, value, mask_);
-    } else {
-      __builtin_ia32_storeupd512_mask(to, value, mask_);
-    }
-#elif defined(__AVX__)
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    } else {
-      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      on_host::store(to, value);
-      return;
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    on_host::store(lanes, value);
-    copy(to, lanes);
-#endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    on_host::store(lanes, value);
-    return load(lanes);
-  }
-
- private:
-#if defined(__AVX512F__)
-  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
-  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
-#elif defined(__AVX__)
-  using mask_type = typename product_detail::vector_of<Scalar>::lanes_type;
-  static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
-    }
-    return mask;
-  }
-#else
-  using mask_type = std::size_t;
-  static mask_type mask_of(std::size_t count) noexcept { return count; }
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    to[0] = from[0];
-    if constexpr (lanes > 2) {
-      if (mask_ > 1) {
-        to[1] = from[1];
-      }
-      if (mask_ > 2) {
-        to[2] = from[2];
-      }
-    }
-  }
-#endif
-
-  mask_type mask_;
-};
-
-}  // namespace pergrad::inline v0_1::on_host
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#include <pergrad/detail/vector_text.hpp>
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS

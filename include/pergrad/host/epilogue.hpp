@@ -3,118 +3,107 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
-#include <type_traits>
-
-#include <pergrad/detail/vector.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What becomes of the finished sums. An epilogue is called once for every vector of sums,
-/// `epilogue(sums, out, position, column, lanes)`: the vector belongs at `out + position`, its first column is
-/// `column`, and `lanes` (all_lanes or first_lanes) says which lanes count and is how memory is read and written. Rooms
-/// may add their own.
+/// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
+/// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`).
 namespace epilogue {
+
+enum class kind : unsigned char { store, add, add_scaled, store_bias, squares_only, squares_store };
+
+/// Sums of squares that are added up apart: vectors of float give up to 16, in two halves.
+inline constexpr std::size_t square_chains = 16;
+
+template <class Scalar>
+struct request {
+  kind what = kind::store;
+  Scalar factor{};               // of add_scaled
+  const Scalar* bias = nullptr;  // of store_bias
+  double* squares = nullptr;     // [square_chains], of squares_only and squares_store
+};
 
 /// out = sum
 struct store {
-  template <class Scalar, class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, sums);
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store};
   }
 };
 
 /// out = out + sum
 struct add {
-  template <class Scalar, class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, lanes.load(out + position) + sums);
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::add};
   }
 };
 
 /// out = out + factor * sum
-template <class Scalar>
+template <class Value>
 struct add_scaled {
-  Scalar factor;
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, lanes.load(out + position) + splat(factor) * sums);
+  Value factor;
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::add_scaled, factor};
   }
 };
-template <class Scalar>
-add_scaled(Scalar) -> add_scaled<Scalar>;
+template <class Value>
+add_scaled(Value) -> add_scaled<Value>;
 
 /// out = sum + bias[column]
-template <class Scalar>
+template <class Value>
 struct store_bias {
-  const Scalar* bias;
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, sums + lanes.load(bias + column));
+  const Value* bias;
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store_bias, Scalar{}, bias};
   }
 };
-template <class Scalar>
-store_bias(const Scalar*) -> store_bias<Scalar>;
+template <class Value>
+store_bias(const Value*) -> store_bias<Value>;
 
 /// Adds up the squares of the sums in double and leaves the output alone (it may be null).
 ///
-/// The order of the additions is fixed by the shape of the product. Squares of floats cannot overflow or vanish in
-/// double.
-template <class Scalar>
+/// The order of the additions is fixed by the shape of the product and the family of kernels. Squares of floats cannot
+/// overflow or vanish in double.
+template <class Value>
 class squares_only {
  public:
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, const Scalar* /*out*/, std::ptrdiff_t /*position*/, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) noexcept {
-    const vector<Scalar> kept = lanes.keep(sums);
-    if constexpr (std::is_same_v<Scalar, double>) {
-      low_ += kept * kept;
-    } else {
-      using half = typename product_detail::vector_of<Scalar>::half_type;
-      half halves[2];
-      std::memcpy(halves, &kept, sizeof kept);
-      const vector<double> low = __builtin_convertvector(halves[0], vector<double>);
-      const vector<double> high = __builtin_convertvector(halves[1], vector<double>);
-      low_ += low * low;
-      high_ += high * high;
-    }
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() noexcept {
+    return {kind::squares_only, Scalar{}, nullptr, chains_};
   }
 
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept {
-    const vector<double> both = low_ + high_;
     double total = 0.0;
-    for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) {
-      total += both[lane];
+    for (std::size_t chain = 0; chain < square_chains / 2; ++chain) {
+      total += chains_[chain] + chains_[chain + square_chains / 2];
     }
     return total;
   }
 
  private:
-  vector<double> low_{};
-  vector<double> high_{};
+  alignas(64) double chains_[square_chains]{};
 };
 
 /// out = sum, and adds up the squares as `squares_only` does.
-template <class Scalar>
+template <class Value>
 class squares_store {
  public:
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
-                  const Lanes& lanes) noexcept {
-    lanes.store(out + position, sums);
-    squares_(sums, out, position, column, lanes);
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() noexcept {
+    request<Scalar> both = squares_.template ask<Scalar>();
+    both.what = kind::squares_store;
+    return both;
   }
 
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept { return squares_.sum(); }
 
  private:
-  squares_only<Scalar> squares_;
+  squares_only<Value> squares_;
 };
 
 }  // namespace epilogue

@@ -9,6 +9,7 @@
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
+#include <pergrad/host/pool.hpp>
 #include <pergrad/host/transpose.hpp>
 #include <pergrad/shape.hpp>
 
@@ -138,10 +139,22 @@ struct window_box {
   window_range columns;
 };
 
-/// A pooling layer over one sample: its window rule applied to whole vectors of channels.
+/// A pooling layer over one sample: its window rule applied to whole vectors of channels. Rules that the executor knows
+/// have kernels; a layer's own rule is compiled for the build's flags.
 template <class Layer, class Scalar>
 struct pooling_kernel {
   static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    if constexpr (known) {
+      pool_task<Scalar> task;
+      start(task, x_layout, x);
+      task.y_column = y_layout.column;
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).forward;
+      each_row(in, y_layout, task, [&](index d, index i, index j) {
+        task.y = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
+        run(task);
+      });
+      return;
+    }
     for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
       for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
         vector<Scalar> sum = Layer::template start<vector<Scalar>>();
@@ -155,6 +168,21 @@ struct pooling_kernel {
   /// Adds every input's share of dy to dx.
   static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
                        const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
+    if constexpr (known) {
+      pool_task<Scalar> task;
+      start(task, x_layout, x);
+      task.y_column = y_layout.column;
+      task.dy_column = dy_layout.column;
+      task.dx = dx + dx_layout.start;
+      task.dx_step = {dx_layout.plane, dx_layout.row, dx_layout.column};
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).backward;
+      each_row(in, y_layout, task, [&](index d, index i, index j) {
+        task.best = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
+        task.dy = dy + dy_layout.start + d * dy_layout.plane + i * dy_layout.row + j * dy_layout.column;
+        run(task);
+      });
+      return;
+    }
     for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
       for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
         const vector<Scalar> best = lanes.load(y + output + c);
@@ -169,6 +197,40 @@ struct pooling_kernel {
 
  private:
   static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
+  static constexpr bool known = requires { Layer::known_rule; };
+
+  static void start(pool_task<Scalar>& task, const layout& x_layout, const Scalar* x) {
+    task.channels = x_layout.values.channels;
+    task.x = x + x_layout.start;
+    task.x_step = {x_layout.plane, x_layout.row, x_layout.column};
+  }
+  /// Calls run(plane, row, first column) for rows of windows, a stretch at a time, whose ranges are then in `task`.
+  template <class Function>
+  static void each_row(shape in, const layout& y, pool_task<Scalar>& task, Function&& run) {
+    constexpr index together = pool_task<Scalar>::most;
+    const auto number = [](index value) { return static_cast<std::size_t>(value); };
+    for (index first = 0; first < y.values.width; first += together) {
+      const index count = std::min(together, y.values.width - first);
+      task.count = number(count);
+      for (index j = 0; j < count; ++j) task.columns[j] = Layer::columns(in, number(first + j));
+      for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
+        task.planes = {0, 1};
+        if constexpr (has_planes) task.planes = Layer::planes(in, number(d));
+        for (index i = 0; i < y.values.height; ++i) {
+          task.rows = Layer::rows(in, number(i));
+          for (index j = 0; j < count; ++j) task.divisors[j] = divisor_of(in, number(d), number(i), number(first + j));
+          run(d, i, first);
+        }
+      }
+    }
+  }
+  static Scalar divisor_of(shape in, std::size_t d, std::size_t i, std::size_t j) {
+    if constexpr (has_planes) {
+      return static_cast<Scalar>(Layer::divisor(in, d, i, j));
+    } else {
+      return static_cast<Scalar>(Layer::divisor(in, i, j));
+    }
+  }
 
   template <class Function>
   static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
@@ -180,14 +242,8 @@ struct pooling_kernel {
         box.rows = Layer::rows(in, number(i));
         for (index j = 0; j < y.values.width; ++j) {
           box.columns = Layer::columns(in, number(j));
-          std::size_t divisor = 1;
-          if constexpr (has_planes) {
-            divisor = Layer::divisor(in, number(d), number(i), number(j));
-          } else {
-            divisor = Layer::divisor(in, number(i), number(j));
-          }
           f(box, y.start + d * y.plane + i * y.row + j * y.column, dy.start + d * dy.plane + i * dy.row + j * dy.column,
-            static_cast<Scalar>(divisor));
+            divisor_of(in, number(d), number(i), number(j)));
         }
       }
     }

@@ -16,9 +16,8 @@
 #pragma once
 
 #include <cstddef>
-#include <type_traits>
 
-#include <pergrad/detail/vector.hpp>
+#include <pergrad/detail/processor.hpp>
 #include <pergrad/host/epilogue.hpp>
 #include <pergrad/host/tile.hpp>
 
@@ -178,29 +177,11 @@ class row_cursor {
   std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
 };
 
-/// Hands the sums of a tile to the epilogue, row by row. `Vectors` is its width, or 0 to take it from `vectors`.
-template <std::size_t Vectors, class Scalar, class Epilogue, class Lanes>
-inline void finish(const Scalar* sums, std::size_t row_count, std::size_t vectors, Scalar* out, const tile_rows& place,
-                   std::ptrdiff_t column, const Lanes& last, Epilogue& epilogue) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  for (std::size_t row = 0; row < row_count; ++row) {
-    const std::ptrdiff_t begin = place.out + place.out_offset[row];
-    std::ptrdiff_t at = column;
-    for (std::size_t before_last = (Vectors == 0 ? vectors : Vectors) - 1; before_last > 0; --before_last) {
-      epilogue(load(sums), out, begin + at, at, all_lanes<Scalar>{});
-      at += static_cast<std::ptrdiff_t>(lanes);
-      sums += lanes;
-    }
-    epilogue(load(sums), out, begin + at, at, last);
-    sums += lanes;
-  }
-}
-
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
-template <class Scalar, class Epilogue>
-void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-           Epilogue& given_epilogue) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
+template <class Scalar>
+void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
+           Scalar* out, const epilogue::request<Scalar>& how) noexcept {
+  const std::size_t lanes = family.lanes;
   const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
                                                   shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
@@ -212,17 +193,18 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
     reduce[0].extent = reduce[1].extent = reduce[3].extent = 1;
     reduce[2].extent = 0;
   }
-  Epilogue epilogue = given_epilogue;  // a copy that no store can alias
-  alignas(vector_bytes) Scalar sums[vector_registers * lanes];
+  alignas(64) Scalar sums[tile_bytes_limit / sizeof(Scalar)];
   row_cursor cursor{shape};
-  tile_task<Scalar> task{left, right, reduce, nullptr, sums, first_lanes<Scalar>{lanes}, first_lanes<Scalar>{lanes}};
+  tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
+  finish_task<Scalar> rest{how, sums, 0};
   for (std::size_t column = 0; column < columns;) {
-    const tile_family<Scalar>& chosen = choose_family<Scalar>(row_count, (columns - column + lanes - 1) / lanes);
-    const std::size_t vectors = chosen.vectors;
-    const bool partial = columns - column < vectors * lanes;
-    if (partial) {
-      task.last = first_lanes<Scalar>{columns - column - (vectors - 1) * lanes};
+    const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
+    rest.vectors = chosen.vectors;
+    if (columns - column < chosen.vectors * lanes) {
+      task.last = columns - column - (chosen.vectors - 1) * lanes;
     }
+    rest.last = task.last;
+    if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     cursor.restart();
     std::size_t rows_left = row_count;
@@ -236,23 +218,18 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
       task.left = left + place.left;
       task.row_offset = place.left_offset;
       chosen.by_rows[count - 1](task);
-      const auto at = static_cast<std::ptrdiff_t>(column);
-      if (partial) {
-        finish<0>(sums, count, vectors, out, place, at, task.last, epilogue);
-      } else if (vectors == 2) {
-        finish<2>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
-      } else {
-        finish<0>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
-      }
+      rest.rows = count;
+      if (out != nullptr) rest.out = out + place.out + column;
+      rest.row_offset = place.out_offset;
+      family.finish(rest);
     }
-    column += vectors * lanes;
+    column += chosen.vectors * lanes;
   }
-  given_epilogue = epilogue;
 }
 
 }  // namespace product_detail
 
-/// Multiplies as `shape` says and hands every vector of sums to `epilogue`; `Scalar` is float or double.
+/// Multiplies as `shape` says and does with the sums what `epilogue` says; `Scalar` is float or double.
 ///
 /// Reads and writes exactly the elements that the formula names: nothing beyond `columns` on the right or in the
 /// output. `out` overlaps neither operand. Allocates nothing. A reduction of extent 0 gives sums of 0. `epilogue` is
@@ -260,12 +237,8 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
 template <class Scalar, class Epilogue = epilogue::store>
 void product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
              Epilogue&& epilogue = Epilogue{}) noexcept {
-  if constexpr (std::is_const_v<std::remove_reference_t<Epilogue>>) {
-    auto copy = epilogue;
-    product_detail::sweep(shape, left, right, out, copy);
-  } else {
-    product_detail::sweep(shape, left, right, out, epilogue);
-  }
+  const epilogue::request<Scalar> how = epilogue.template ask<Scalar>();
+  product_detail::sweep(product_detail::tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

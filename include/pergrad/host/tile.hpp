@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/tile.hpp - the micro-kernels of the host's product: a few rows times a few vectors of sums in registers
+// pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is
+// used
 //
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
+// The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
+// of the same family finishes them. So there is one set for each family and scalar type, whatever the number of
+// epilogues, and a program that uses all of them still compiles quickly.
 //
-// The kernels know nothing of what becomes of the sums; they leave them in a small buffer. So there is one set for each
-// scalar type, whatever the number of epilogues, and a program that uses all of them still compiles quickly.
+// A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
+// family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
+// baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
+#include <pergrad/detail/processor.hpp>
 #include <pergrad/detail/vector.hpp>
+#include <pergrad/host/epilogue.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -29,18 +32,9 @@ struct loop {
 
 namespace product_detail {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
-inline constexpr std::size_t tile_rows_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t tile_spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_tile_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - tile_spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < tile_rows_limit ? fitting : tile_rows_limit;
-}
+/// Of any family: the most rows of a tile, and the most bytes of its sums.
+inline constexpr std::size_t tile_rows_limit = 10;
+inline constexpr std::size_t tile_bytes_limit = 32 * std::size_t{PERGRAD_BEST_FAMILY == 2 ? 64 : 32};
 
 /// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
@@ -50,130 +44,133 @@ struct tile_task {
   const loop* reduce;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
   Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
-  first_lanes<Scalar> last;          // the columns that the last vector of a row has
-  first_lanes<Scalar> whole;         // all of them, which compilers are not to know
+  std::size_t last;                  // the columns that the last vector of a row has
+  std::size_t whole;                 // those of a whole one, which compilers are not to know
 };
 
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
-    return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
-  } else {
-    return load(right + Vector * vector_lanes<Scalar>);
-  }
-}
-
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...>, std::index_sequence<Vector...>,
-                       std::index_sequence<Slot...>) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last = task.last;
-  const first_lanes<Scalar> whole = task.whole;
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  vector<Scalar> sums[Rows * Vectors] = {};
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
-      vector<Scalar> down;
-      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-       ...);
-      left += left_step;
-      right += right_step;
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
-}
-
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const tile_task<Scalar>& task) noexcept {
-  tile_steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                            std::make_index_sequence<Rows * Vectors>{});
-}
+/// The sums of a tile and what becomes of them.
+template <class Scalar>
+struct finish_task {
+  const epilogue::request<Scalar>& how;
+  const Scalar* sums;
+  std::size_t vectors;
+  std::size_t last = 0;
+  std::size_t rows = 0;
+  Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
+  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
+  const Scalar* bias = nullptr;                // of the tile's first column
+};
 
 template <class Scalar>
 using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
 
-template <class Scalar, std::size_t Vectors, std::size_t... Row>
-constexpr std::array<tile_function<Scalar>, sizeof...(Row)> tiles_of(std::index_sequence<Row...>) noexcept {
-  return {&tile<Scalar, Row + 1, Vectors>...};
-}
-
-template <class Scalar, std::size_t Vectors>
-inline constexpr auto tiles = tiles_of<Scalar, Vectors>(std::make_index_sequence<max_tile_rows(Vectors)>{});
-
 /// The tiles of one width.
 template <class Scalar>
-struct tile_family {
+struct tile_width {
   std::size_t vectors;
   std::size_t max_rows;
   const tile_function<Scalar>* by_rows;  // [rows - 1]
 };
 
-template <class Scalar, std::size_t Vectors>
-inline constexpr tile_family<Scalar> family{Vectors, max_tile_rows(Vectors), tiles<Scalar, Vectors>.data()};
-
-/// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is read.
+/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors.
 template <class Scalar>
-[[nodiscard]] inline const tile_family<Scalar>& choose_family(std::size_t row_count,
-                                                              std::size_t vectors_left) noexcept {
-  if (vectors_left < 4) {
-    return vectors_left < 2 ? family<Scalar, 1> : family<Scalar, 2>;
+struct tile_family {
+  std::size_t lanes;
+  tile_width<Scalar> widths[4];
+  void (*finish)(const finish_task<Scalar>&) noexcept;
+
+  /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
+  /// read.
+  [[nodiscard]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
+                                                           std::size_t vectors_left) const noexcept {
+    if (vectors_left < 4) {
+      return widths[vectors_left < 2 ? 0 : 1];
+    }
+    const auto sums_in_flight = [row_count](const tile_width<Scalar>& width) {
+      return row_count < width.max_rows
+                 ? row_count * width.vectors
+                 : row_count * width.vectors / ((row_count + width.max_rows - 1) / width.max_rows);
+    };
+    const std::size_t in_two = sums_in_flight(widths[1]);
+    const std::size_t in_four = sums_in_flight(widths[2]);
+    const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(widths[3]);
+    return widths[in_eight > in_four && in_eight > in_two ? 3 : in_four > in_two ? 2 : 1];
   }
-  const auto sums_in_flight = [row_count](std::size_t vectors, std::size_t max_rows) {
-    return row_count < max_rows ? row_count * vectors : row_count * vectors / ((row_count + max_rows - 1) / max_rows);
-  };
-  const std::size_t in_two = sums_in_flight(2, max_tile_rows(2));
-  const std::size_t in_four = sums_in_flight(4, max_tile_rows(4));
-  const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(8, max_tile_rows(8));
-  return in_eight > in_four && in_eight > in_two ? family<Scalar, 8>
-         : in_four > in_two                      ? family<Scalar, 4>
-                                                 : family<Scalar, 2>;
+};
+
+}  // namespace product_detail
+
+}  // namespace pergrad::inline v0_1::on_host
+
+// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#include <pergrad/host/tile_text.hpp>
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#include <pergrad/detail/vector_text.hpp>
+#include <pergrad/host/tile_text.hpp>
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#include <pergrad/detail/vector_text.hpp>
+#include <pergrad/host/tile_text.hpp>
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace product_detail {
+
+/// The tiles of a family, which must be compiled into the program.
+template <class Scalar>
+[[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+  if (family == kernel_family::avx512) return avx512::tiles::family<Scalar>;
+#endif
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+  if (family == kernel_family::avx2) return avx2::tiles::family<Scalar>;
+#endif
+  static_cast<void>(family);
+  return PERGRAD_OWN_KERNELS::tiles::family<Scalar>;
 }
 
 }  // namespace product_detail

@@ -48,52 +48,21 @@ namespace detail {
 
 inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
 
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
+}  // namespace detail
 
-template <class Word>
-[[gnu::always_inline]] constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
+}  // namespace pergrad::inline v0_1
 
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#include <pergrad/privacy/chacha20_text.hpp>
+#undef PERGRAD_KERNELS
+#undef PERGRAD_FAMILY
+#undef PERGRAD_VECTOR_BYTES
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
 
 /// Overwrites memory in a way that the optimizer has to keep.
 inline void wipe(void* memory, std::size_t bytes) noexcept {

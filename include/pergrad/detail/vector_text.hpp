@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
+
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
+
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+namespace vector_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
+};
+
+}  // namespace vector_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename vector_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
+
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return all_lanes<Scalar>{}.load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return all_lanes<Scalar>{}.load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      all_lanes<Scalar>{}.store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if PERGRAD_VECTOR_BYTES == 64
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    to[0] = from[0];
+    if constexpr (lanes > 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+}
+
+#endif  // PERGRAD_KERNELS

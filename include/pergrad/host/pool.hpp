@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/pool.hpp - maxima and means of windows on the host: what the kernels are given, and their families
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/processor.hpp>
+#include <pergrad/detail/vector.hpp>
+#include <pergrad/host/tile.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Steps between neighbours of an image, in elements.
+struct pool_steps {
+  index plane = 0;
+  index row = 0;
+  index column = 0;
+};
+
+/// Windows of one row of the output, all of the same rows and planes.
+template <class Scalar>
+struct pool_task {
+  static constexpr index most = 64;  ///< windows of one task
+
+  index channels = 0;
+  window_range planes{};
+  window_range rows{};
+  std::size_t count = 0;
+  window_range columns[most];
+  Scalar divisors[most];
+  const Scalar* x = nullptr;  // the sample's first pixel
+  pool_steps x_step{};
+  Scalar* y = nullptr;           // of the first window
+  const Scalar* best = nullptr;  // the same, for the backward kernel
+  index y_column = 0;
+  const Scalar* dy = nullptr;  // of the first window
+  index dy_column = 0;
+  Scalar* dx = nullptr;  // the sample's first pixel
+  pool_steps dx_step{};
+};
+
+template <class Scalar>
+struct pool_kernels {
+  void (*forward)(const pool_task<Scalar>&) noexcept;
+  void (*backward)(const pool_task<Scalar>&) noexcept;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#include <pergrad/host/pool_text.hpp>
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#include <pergrad/host/pool_text.hpp>
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#include <pergrad/host/pool_text.hpp>
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The kernels of a family, which must be compiled into the program.
+template <class Scalar, window_rule Rule>
+[[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+  if (family == kernel_family::avx512) return avx512::pools::kernels<Scalar, Rule>;
+#endif
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+  if (family == kernel_family::avx2) return avx2::pools::kernels<Scalar, Rule>;
+#endif
+  static_cast<void>(family);
+  return PERGRAD_OWN_KERNELS::pools::kernels<Scalar, Rule>;
+}
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
+// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
+// empty. Nothing here may call an inline function or a template that is declared elsewhere: the linker keeps one copy
+// of such a function for the whole program, and it might be the one that was compiled for a better processor.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
+inline constexpr std::size_t row_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
+/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
+[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
+                                              const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
+    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
+template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
+          std::size_t... Slot>
+inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
+  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> whole{task.whole};
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  vector<Scalar> sums[Rows * Vectors] = {};
+  const Scalar* left = task.left;
+  const Scalar* right = task.right;
+  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+  const volatile loop* const volatile reduce = task.reduce;
+  const Scalar* volatile outer_left = left;
+  const Scalar* volatile outer_right = right;
+  const Scalar* volatile middle_left = left;
+  const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outermost = 0;
+  volatile std::ptrdiff_t outer_count = reduce[0].extent;
+  volatile std::ptrdiff_t middle_count = reduce[1].extent;
+  for (;;) {
+    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      vector<Scalar> down;
+      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+       ...);
+      left += left_step;
+      right += right_step;
+    }
+    middle_count = middle_count - 1;
+    if (middle_count > 0) {
+      left = middle_left + reduce[1].left;
+      right = middle_right + reduce[1].right;
+    } else {
+      outer_count = outer_count - 1;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
+          break;
+        }
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
+        outer_count = reduce[0].extent;
+      }
+      outer_left = left;
+      outer_right = right;
+      middle_count = reduce[1].extent;
+    }
+    middle_left = left;
+    middle_right = right;
+  }
+  Scalar* const to = task.sums;
+  (store(to + Slot * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors>
+void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                       std::make_index_sequence<Rows * Vectors>{});
+}
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<Scalar> factor,
+                          vector<double>& low, vector<double>& high, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::add_scaled) {
+    lanes.store(out, lanes.load(out) + factor * load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
+    if constexpr (How != kind::squares_only) {
+      lanes.store(out, value);
+    }
+    if constexpr (How != kind::store) {
+      if constexpr (sizeof(Scalar) == sizeof(double)) {
+        low += value * value;
+      } else {
+        using half = typename vector_detail::vector_of<Scalar>::half_type;
+        half halves[2];
+        std::memcpy(halves, &value, sizeof value);
+        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
+        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
+        low += first * first;
+        high += second * second;
+      }
+    }
+  }
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  const vector<Scalar> factor = splat(task.how.factor);
+  vector<double> low{};
+  vector<double> high{};
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    low = load(task.how.squares);
+    high = load(task.how.squares + epilogue::square_chains / 2);
+  }
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, factor, low, high, all_lanes<Scalar>{});
+      sums += lanes;
+      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, factor, low, high, last);
+    sums += lanes;
+  }
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    store(task.how.squares, low);
+    store(task.how.squares + epilogue::square_chains / 2, high);
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last == vector_lanes<Scalar>) {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  switch (task.how.what) {
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::add_scaled:
+      return finish_as<kind::add_scaled>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    &finish<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS

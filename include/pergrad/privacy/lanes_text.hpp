@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                               typename lanes<Lanes>::f32 b,
+                                                               typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
+#endif
+#if defined(__FMA__) || PERGRAD_FAMILY >= 1
+    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
+    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrtf(x);
+  } else {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
+#endif
+#if PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
+#endif
+#if defined(__SSE2__)
+    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(std::countl_zero(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_FAMILY == 2
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
+#elif defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    using i32 = typename lanes<Lanes>::i32;
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
