@@ -203,9 +203,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
     const exact<Scalar> stored(size.out);
     const exact<Scalar> added(size.out);
     const exact<Scalar> scaled(size.out);
+    const exact<Scalar> rescaled(size.out);
     const exact<Scalar> biased(size.out);
     const exact<Scalar> squared(size.out);
-    for (const exact<Scalar>* out : {&stored, &added, &scaled, &biased, &squared}) {
+    for (const exact<Scalar>* out : {&stored, &added, &scaled, &rescaled, &biased, &squared}) {
       std::copy(before.begin(), before.end(), out->begin());
     }
     on_host::epilogue::squares_store<Scalar> squares_stored;
@@ -213,6 +214,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
     on_host::product(shape, left.begin(), right.begin(), stored.begin());
     on_host::product(shape, left.begin(), right.begin(), added.begin(), on_host::epilogue::add{});
     on_host::product(shape, left.begin(), right.begin(), scaled.begin(), on_host::epilogue::add_scaled{factor});
+    on_host::product(shape, left.begin(), right.begin(), rescaled.begin(), on_host::epilogue::store_scaled{factor});
     on_host::product(shape, left.begin(), right.begin(), biased.begin(),
                      on_host::epilogue::store_bias<Scalar>{bias.begin()});
     on_host::product(shape, left.begin(), right.begin(), squared.begin(), squares_stored);

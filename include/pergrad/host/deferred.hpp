@@ -39,19 +39,6 @@ template <class Network>
          static_cast<index>(sum * program<Network>::table.deferred_count + number) * chunk_samples<Network>;
 }
 
-/// out (=|+=) scale * sum
-template <class Scalar>
-struct scale_onto {
-  Scalar scale;
-  bool onto;
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    const vector<Scalar> scaled = splat(scale) * sums;
-    lanes.store(out + position, onto ? lanes.load(out + position) + scaled : scaled);
-  }
-};
-
 /// The sum over one chunk of one block.
 template <class Scalar>
 struct deferred_sum {
@@ -88,8 +75,13 @@ struct deferred_sum {
         const product_shape shape{{{}, {}, {std::min(streams, count - n), 1, width}},
                                   {{}, {}, {samples, deferred_stretch, row_step}},
                                   std::min(columns, width - k)};
-        product(shape, static_cast<const Scalar*>(room + n), rows + leaf.row_x + k, out + (first + n) * width + k,
-                scale_onto<Scalar>{scale, onto});
+        const Scalar* const deltas = room + n;
+        Scalar* const to = out + (first + n) * width + k;
+        if (onto) {
+          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::add_scaled<Scalar>{scale});
+        } else {
+          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::store_scaled<Scalar>{scale});
+        }
       }
     }
   }

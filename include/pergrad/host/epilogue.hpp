@@ -10,7 +10,7 @@ namespace pergrad::inline v0_1::on_host {
 /// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`).
 namespace epilogue {
 
-enum class kind : unsigned char { store, add, add_scaled, store_bias, squares_only, squares_store };
+enum class kind : unsigned char { store, add, store_scaled, add_scaled, store_bias, squares_only, squares_store };
 
 /// Sums of squares that are added up apart: vectors of float give up to 16, in two halves.
 inline constexpr std::size_t square_chains = 16;
@@ -18,7 +18,7 @@ inline constexpr std::size_t square_chains = 16;
 template <class Scalar>
 struct request {
   kind what = kind::store;
-  Scalar factor{};               // of add_scaled
+  Scalar factor{};               // of store_scaled and add_scaled
   const Scalar* bias = nullptr;  // of store_bias
   double* squares = nullptr;     // [square_chains], of squares_only and squares_store
 };
@@ -38,6 +38,18 @@ struct add {
     return {kind::add};
   }
 };
+
+/// out = factor * sum
+template <class Value>
+struct store_scaled {
+  Value factor;
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store_scaled, factor};
+  }
+};
+template <class Value>
+store_scaled(Value) -> store_scaled<Value>;
 
 /// out = out + factor * sum
 template <class Value>

@@ -117,6 +117,8 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_scaled) {
+    lanes.store(out, factor * load(sums));
   } else if constexpr (How == kind::add_scaled) {
     lanes.store(out, lanes.load(out) + factor * load(sums));
   } else if constexpr (How == kind::store_bias) {
@@ -189,6 +191,8 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
       return finish_as<kind::store>(task);
     case kind::add:
       return finish_as<kind::add>(task);
+    case kind::store_scaled:
+      return finish_as<kind::store_scaled>(task);
     case kind::add_scaled:
       return finish_as<kind::add_scaled>(task);
     case kind::store_bias:
