@@ -232,6 +232,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
         wrong += close(stored[at], expected.sum, bound) ? 0U : 1U;
         wrong += close(added[at], old + expected.sum, bound + 2 * ulp) ? 0U : 1U;
         wrong += close(scaled[at], old + static_cast<wide>(factor) * expected.sum, 2 * bound + 2 * ulp) ? 0U : 1U;
+        wrong += close(rescaled[at], static_cast<wide>(factor) * expected.sum, 2 * bound + ulp) ? 0U : 1U;
         wrong += close(biased[at], expected.sum + static_cast<wide>(bias[column]), bound + 2 * ulp) ? 0U : 1U;
         squares += static_cast<wide>(stored[at]) * static_cast<wide>(stored[at]);
       }
@@ -244,7 +245,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
     const std::vector<bool> mine = owned(shape, before);
     std::size_t trampled = 0;
     for (std::size_t index = 0; index < mine.size(); ++index) {
-      for (const exact<Scalar>* out : {&stored, &added, &scaled, &biased, &squared}) {
+      for (const exact<Scalar>* out : {&stored, &added, &scaled, &rescaled, &biased, &squared}) {
         trampled += !mine[index] && (*out)[index] != before[index] ? 1U : 0U;
       }
     }

@@ -309,7 +309,8 @@ BOOST_AUTO_TEST_CASE(the_fused_step_is_release_and_step_bit_for_bit) {
       BOOST_TEST(std::ranges::equal(through_total.update.values(), apart.update.values()));
 
       for (const auto* s : {&of_sum, &of_total, &through_total}) BOOST_TEST(s->parameters() == apart.parameters());
-      for (const auto* s : {&of_sum, &of_total, &through_total}) BOOST_TEST(s->generator.step() == step + 1U);
+      for (const auto* s : {&of_sum, &of_total, &through_total})
+        BOOST_TEST(s->generator.step() == static_cast<std::uint64_t>(step) + 1U);
     }
     BOOST_TEST(apart.parameters() != setting<Scalar>{}.parameters());
   };
