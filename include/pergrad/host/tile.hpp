@@ -52,6 +52,8 @@ struct tile_task {
   Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
   first_lanes<Scalar> last;          // the columns that the last vector of a row has
   first_lanes<Scalar> whole;         // all of them, which compilers are not to know
+  bool resumes = false;              // `sums` holds what earlier terms of the reduction gave
+  std::ptrdiff_t ahead = 0;          // from a term on the left to what to fetch into the cache meanwhile
 };
 
 /// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
@@ -79,7 +81,9 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   const first_lanes<Scalar> whole = task.whole;
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -94,6 +98,7 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   for (;;) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < tile_rows_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down;
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
