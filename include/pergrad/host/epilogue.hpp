@@ -25,13 +25,6 @@ struct store {
   }
 };
 
-/// Leaves everything alone.
-struct nothing {
-  template <class Scalar, class Lanes>
-  void operator()(vector<Scalar> /*sums*/, const Scalar* /*out*/, std::ptrdiff_t /*position*/,
-                  std::ptrdiff_t /*column*/, const Lanes& /*lanes*/) const noexcept {}
-};
-
 /// out = out + sum
 struct add {
   template <class Scalar, class Lanes>
@@ -70,60 +63,46 @@ store_bias(const Scalar*) -> store_bias<Scalar>;
 /// Adds up the squares of the sums in double and leaves the output alone (it may be null).
 ///
 /// The order of the additions is fixed by the shape of the product. Squares of floats cannot overflow or vanish in
-/// double. It takes the sums of a tile together, from the buffer in which they lie: that halves what conversions cost.
+/// double.
 template <class Scalar>
 class squares_only {
  public:
-  using rest = nothing;  ///< what is left to do with each vector of a tile that `add_tile` has taken
-
-  /// `count` sums side by side, a multiple of the lanes of a vector.
-  void add_tile(const Scalar* sums, std::size_t count) noexcept {
-    constexpr std::size_t width = vector_lanes<double>;
-    std::size_t at = 0;
-    for (; at + chains * width <= count; at += chains * width) {
-      for (std::size_t chain = 0; chain < chains; ++chain) add(sums + at + chain * width, chain);
-    }
-    for (std::size_t chain = 0; at < count; at += width) add(sums + at, chain++);
-  }
   template <class Lanes>
   void operator()(vector<Scalar> sums, const Scalar* /*out*/, std::ptrdiff_t /*position*/, std::ptrdiff_t /*column*/,
                   const Lanes& lanes) noexcept {
-    alignas(vector_bytes) Scalar kept[vector_lanes<Scalar>];
-    on_host::store(kept, lanes.keep(sums));
-    add_tile(kept, vector_lanes<Scalar>);
+    const vector<Scalar> kept = lanes.keep(sums);
+    if constexpr (std::is_same_v<Scalar, double>) {
+      low_ += kept * kept;
+    } else {
+      using half = typename product_detail::vector_of<Scalar>::half_type;
+      half halves[2];
+      std::memcpy(halves, &kept, sizeof kept);
+      const vector<double> low = __builtin_convertvector(halves[0], vector<double>);
+      const vector<double> high = __builtin_convertvector(halves[1], vector<double>);
+      low_ += low * low;
+      high_ += high * high;
+    }
   }
 
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept {
-    const vector<double> all = (sums_[0] + sums_[1]) + (sums_[2] + sums_[3]);
+    const vector<double> both = low_ + high_;
     double total = 0.0;
     for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) {
-      total += all[lane];
+      total += both[lane];
     }
     return total;
   }
 
  private:
-  /// Independent sums, as many as hide the latency of an addition.
-  static constexpr std::size_t chains = 4;
-
-  void add(const Scalar* from, std::size_t chain) noexcept {
-    narrow<Scalar> part;
-    std::memcpy(&part, from, sizeof part);
-    const vector<double> value = widen(part);
-    sums_[chain] += value * value;
-  }
-
-  vector<double> sums_[chains]{};
+  vector<double> low_{};
+  vector<double> high_{};
 };
 
 /// out = sum, and adds up the squares as `squares_only` does.
 template <class Scalar>
 class squares_store {
  public:
-  using rest = epilogue::store;
-
-  void add_tile(const Scalar* sums, std::size_t count) noexcept { squares_.add_tile(sums, count); }
   template <class Lanes>
   void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
                   const Lanes& lanes) noexcept {

@@ -56,10 +56,6 @@ template <class Scalar, class Epilogue>
   const auto at = static_cast<std::ptrdiff_t>(column);
   if (partial) {
     finish<0>(task.sums, count, vectors, out, place, at, task.last, epilogue);
-  } else if constexpr (requires { typename Epilogue::rest; }) {
-    epilogue.add_tile(task.sums, count * vectors * vector_lanes<Scalar>);
-    typename Epilogue::rest rest;
-    finish<0>(task.sums, count, vectors, out, place, at, all_lanes<Scalar>{}, rest);
   } else if (vectors == 2) {
     finish<2>(task.sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
   } else {
