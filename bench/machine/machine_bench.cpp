@@ -23,11 +23,11 @@
 #include <utility>
 #include <vector>
 
-#include <pergrad/detail/vector.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 
+#include "support/fma_peak.hpp"
 #include "support/step_times.hpp"
 
 namespace {
@@ -56,35 +56,21 @@ void gemm(benchmark::State& state, Eigen::Index size, std::size_t threads) {
   state.counters["gflops"] = 2e-9 * edge * edge * edge * static_cast<double>(threads) / times.median();
 }
 
-/// As many chains as hide the latency of a multiply-add on any machine of today and still fit into the registers.
-constexpr std::size_t chains = pg::on_host::vector_registers == 32 ? 24 : 12;
 constexpr std::size_t rounds = std::size_t{1} << 17U;
-
-template <std::size_t... Chain>
-void multiply_and_add(float start, std::index_sequence<Chain...>) {
-  using vector = pg::on_host::vector<float>;
-  const vector factor = pg::on_host::splat(0.5F + start);
-  const vector term = pg::on_host::splat(1.0F + start);
-  vector sums[chains] = {pg::on_host::splat(start + static_cast<float>(Chain))...};
-  for (std::size_t round = 0; round < rounds; ++round) {
-    ((sums[Chain] = sums[Chain] * factor + term), ...);
-  }
-  (benchmark::DoNotOptimize(sums[Chain]), ...);
-}
 
 void fma_peak(benchmark::State& state, std::size_t threads) {
   const pg::host exec{pg::threads{threads}};
   float start = 0;
   benchmark::DoNotOptimize(start);
   const auto work = [&] {
-    exec.parallel(threads,
-                  [&](std::size_t, std::size_t) { multiply_and_add(start, std::make_index_sequence<chains>{}); });
+    exec.parallel(threads, [&](std::size_t, std::size_t) {
+      bench::multiply_and_add(start, rounds, std::make_index_sequence<bench::fma_chains>{});
+    });
   };
   work();
   bench::step_times times;
   for (auto _ : state) times.time(work);
-  constexpr double operations = 2.0 * chains * rounds * pg::on_host::vector_lanes<float>;
-  state.counters["gflops"] = 1e-9 * operations * static_cast<double>(threads) / times.median();
+  state.counters["gflops"] = 1e-9 * bench::fma_operations(rounds) * static_cast<double>(threads) / times.median();
 }
 
 void noise(benchmark::State& state, std::size_t dimension) {

@@ -275,6 +275,54 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_tile_size_is_right, Scalar, scalars) {
   }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_blocks_of_terms, Scalar, scalars) {
+  // Products whose right operand spans more than a megabyte are formed in blocks; single rows of them never are.
+  using on_host::product_detail::fewest_rows_to_block;
+  using on_host::product_detail::least_bytes_to_block;
+  const on_host::product_shape shapes[] = {
+      {{{}, {}, {300, 3, 75}}, {{}, {}, {700, 1, 400}}, 75},                           // cuts the innermost loop
+      {{{}, {7, 50, 3000}, {41, 1, 64}}, {{}, {23, 90, 31 * 400}, {31, 2, 400}}, 64},  // the middle one
+      {{{2, 9, 9000}, {5, 4, 1500}, {33, 1, 40}},                                      // the outer one
+       {{11, 5, 6 * 13 * 320}, {6, 30, 13 * 320}, {13, 1, 320}},
+       40},
+      {{{3, 100, 12000}, {5, 20, 2000}, {13, 1, 141}},  // the outermost one, in the widest tiles
+       {{2, 70, 9 * 200}, {3, 7, 3 * 200}, {3, 1, 200}},
+       141,
+       {2, 11, 40000},
+       {80, 3, 18 * 200}},
+  };
+  std::mt19937 random{seed + 9};
+  for (const on_host::product_shape& shape : shapes) {
+    const sizes size = sizes_of(shape);
+    const exact<Scalar> left(size.left, random);
+    const exact<Scalar> right(size.right, random);
+    BOOST_TEST(size.right * sizeof(Scalar) > static_cast<std::size_t>(least_bytes_to_block));
+    BOOST_TEST(static_cast<std::size_t>(shape.row[2].extent * shape.row[1].extent) >= fewest_rows_to_block);
+    const exact<Scalar> whole(size.out);
+    const exact<Scalar> by_row(size.out);
+    const exact<Scalar> added(size.out);
+    on_host::epilogue::squares_store<Scalar> squares;
+    on_host::product(shape, left.begin(), right.begin(), whole.begin(), squares);
+    on_host::product(shape, left.begin(), right.begin(), added.begin(), on_host::epilogue::add{});
+
+    on_host::product_shape one_row = shape;
+    std::fill(one_row.row, one_row.row + 3, on_host::rows{});
+    one_row.outer_row = on_host::rows{};
+    double expected = 0;
+    each_row(shape, [&](std::ptrdiff_t row_left, std::ptrdiff_t row_out) {
+      on_host::product(one_row, left.begin() + row_left, right.begin(), by_row.begin() + row_out);
+      for (std::ptrdiff_t column = 0; column < shape.columns; ++column) {
+        expected += static_cast<double>(by_row[row_out + column]) * static_cast<double>(by_row[row_out + column]);
+      }
+    });
+    BOOST_TEST(same_bits(whole, by_row));
+    BOOST_TEST(same_bits(added, by_row));  // to zeros
+    BOOST_TEST(close(squares.sum(), expected, expected * 1e-13));
+    const reference<Scalar> first(shape, left.begin(), right.begin());
+    BOOST_TEST(close(whole[std::ptrdiff_t{0}], first.sum, first.bound()));
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
   std::mt19937 random{seed + 2};
   for (int round = 0; round < 150; ++round) {

@@ -18,164 +18,35 @@
 #include <cstddef>
 
 #include <pergrad/detail/processor.hpp>
+#include <pergrad/host/blocks.hpp>
 #include <pergrad/host/epilogue.hpp>
+#include <pergrad/host/product_shape.hpp>
 #include <pergrad/host/tile.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One row loop: its extent, and its strides (in elements) in the left operand and in the output.
-struct rows {
-  std::ptrdiff_t extent = 1;
-  std::ptrdiff_t left = 0;
-  std::ptrdiff_t out = 0;
-  friend constexpr bool operator==(const rows&, const rows&) = default;
-};
-
-/// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
-///
-/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
-struct product_shape {
-  rows row[3];
-  loop reduce[3];
-  std::ptrdiff_t columns = 0;
-  rows outer_row{};     ///< around the three row loops; volumes need it
-  loop outer_reduce{};  ///< around the three reduction loops
-  friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
-};
-
-/// The same product with the fewest loops: drops loops of extent 1, joins neighbours that step through memory as one.
-///
-/// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
-[[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
-  if (shape.row[0].extent == 1) {
-    shape.row[0] = shape.outer_row;
-    shape.outer_row = rows{};
-  }
-  if (shape.reduce[0].extent == 1) {
-    shape.reduce[0] = shape.outer_reduce;
-    shape.outer_reduce = loop{};
-  }
-  for (int pass = 0; pass < 2; ++pass) {
-    for (int outer = 1; outer >= 0; --outer) {
-      rows& above = shape.row[outer];
-      rows& below = shape.row[outer + 1];
-      if (below.extent == 1) {
-        below = above;
-        above = rows{};
-      } else if (above.left == below.extent * below.left && above.out == below.extent * below.out) {
-        below.extent *= above.extent;
-        above = rows{};
-      }
-      loop& slow = shape.reduce[outer];
-      loop& fast = shape.reduce[outer + 1];
-      if (fast.extent == 1) {
-        fast = slow;
-        slow = loop{};
-      } else if (slow.left == fast.extent * fast.left && slow.right == fast.extent * fast.right) {
-        fast.extent *= slow.extent;
-        slow = loop{};
-      }
-    }
-  }
-  if (shape.outer_row.extent != 1 || shape.outer_reduce.extent != 1) {
-    rows& row = shape.row[0];
-    const bool row_joins = shape.outer_row.extent != 1 && shape.outer_row.left == row.extent * row.left &&
-                           shape.outer_row.out == row.extent * row.out;
-    if (row_joins) {
-      row.extent *= shape.outer_row.extent;
-      shape.outer_row = rows{};
-    }
-    loop& reduce = shape.reduce[0];
-    const bool reduce_joins = shape.outer_reduce.extent != 1 &&
-                              shape.outer_reduce.left == reduce.extent * reduce.left &&
-                              shape.outer_reduce.right == reduce.extent * reduce.right;
-    if (reduce_joins) {
-      reduce.extent *= shape.outer_reduce.extent;
-      shape.outer_reduce = loop{};
-    }
-    const bool moves =
-        (shape.outer_row.extent != 1 && row.extent == 1) || (shape.outer_reduce.extent != 1 && reduce.extent == 1);
-    if (moves) return coalesce(shape);
-  }
-  return shape;
-}
-
 namespace product_detail {
 
-/// Where the rows of a tile begin: one place, and offsets from it.
-struct tile_rows {
-  std::ptrdiff_t left;
-  std::ptrdiff_t out;
-  const std::ptrdiff_t* left_offset;
-  const std::ptrdiff_t* out_offset;
-};
-
-/// Steps through the rows of a product in order, a tile at a time.
-class row_cursor {
- public:
-  explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
-    for (std::size_t step = 0; step < tile_rows_limit; ++step) {
-      even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
-      even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
+/// One panel of columns in blocks of rows and terms (blocks.hpp).
+template <class Scalar>
+[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
+                                       const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
+  alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
+  while (walk.tiles_left() > 0) {
+    const std::size_t most = block_row_count / chosen.max_rows;
+    const std::size_t tiles = walk.tiles_left() < most ? walk.tiles_left() : most;
+    form_block(walk, tiles, reduce, chosen, task, left, sums);
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      rest.rows = walk.count();
+      const tile_rows place = walk.next(rest.rows);
+      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
+      if (out != nullptr) rest.out = out + place.out;
+      rest.row_offset = place.out_offset;
+      family.finish(rest);
     }
   }
-
-  void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
-
-  /// The next `count` rows, which must exist; valid until the next call.
-  [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
-    if (count <= row_[2].extent - inner_) {  // evenly spaced
-      const tile_rows found{left_, out_, even_left_, even_out_};
-      advance(count);
-      return found;
-    }
-    const tile_rows found{left_, out_, uneven_left_, uneven_out_};
-    for (std::ptrdiff_t done = 0; done < count;) {
-      const std::ptrdiff_t in_line = row_[2].extent - inner_;
-      const std::ptrdiff_t here = count - done < in_line ? count - done : in_line;
-      for (std::ptrdiff_t step = 0; step < here; ++step) {
-        uneven_left_[done + step] = left_ - found.left + even_left_[step];
-        uneven_out_[done + step] = out_ - found.out + even_out_[step];
-      }
-      done += here;
-      advance(here);
-    }
-    return found;
-  }
-
- private:
-  void advance(std::ptrdiff_t count) noexcept {
-    inner_ += count;
-    if (inner_ < row_[2].extent) {
-      left_ += count * row_[2].left;
-      out_ += count * row_[2].out;
-      return;
-    }
-    inner_ = 0;
-    if (++middle_ == row_[1].extent) {
-      middle_ = 0;
-      if (++outer_ == row_[0].extent) {
-        outer_ = 0;
-        ++outermost_;
-      }
-    }
-    left_ = outermost_ * outermost_row_.left + outer_ * row_[0].left + middle_ * row_[1].left;
-    out_ = outermost_ * outermost_row_.out + outer_ * row_[0].out + middle_ * row_[1].out;
-  }
-
-  const rows* row_;
-  const rows& outermost_row_;
-  std::ptrdiff_t inner_ = 0;
-  std::ptrdiff_t middle_ = 0;
-  std::ptrdiff_t outer_ = 0;
-  std::ptrdiff_t outermost_ = 0;
-  std::ptrdiff_t left_ = 0;
-  std::ptrdiff_t out_ = 0;
-  std::ptrdiff_t even_left_[tile_rows_limit] = {};
-  std::ptrdiff_t even_out_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
-};
+}
 
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
 template <class Scalar>
@@ -194,8 +65,11 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     reduce[2].extent = 0;
   }
   alignas(64) Scalar sums[tile_bytes_limit / sizeof(Scalar)];
-  row_cursor cursor{shape};
+  const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
+  const bool blocks = row_count >= fewest_rows_to_block &&
+                      terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
+  if (shape.row[2].left == 1) task.ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums, 0};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
@@ -206,22 +80,21 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     rest.last = task.last;
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
-    cursor.restart();
-    std::size_t rows_left = row_count;
-    for (std::size_t tiles_left = (row_count + chosen.max_rows - 1) / chosen.max_rows; tiles_left > 0; --tiles_left) {
-      std::size_t count = chosen.max_rows;
-      if (rows_left < 3 * count) {  // even out the last tiles
-        count = tiles_left == 1 ? rows_left : tiles_left == 2 ? (rows_left + 1) / 2 : (rows_left + 2) / 3;
+    Scalar* const out_panel = out == nullptr ? nullptr : out + column;
+    tile_walk walk{shape, row_count, chosen.max_rows};
+    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
+      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
+    } else {
+      while (walk.tiles_left() > 0) {
+        rest.rows = walk.count();
+        const tile_rows place = walk.next(rest.rows);
+        task.left = left + place.left;
+        task.row_offset = place.left_offset;
+        chosen.by_rows[rest.rows - 1](task);
+        if (out != nullptr) rest.out = out_panel + place.out;
+        rest.row_offset = place.out_offset;
+        family.finish(rest);
       }
-      rows_left -= count;
-      const tile_rows place = cursor.next(static_cast<std::ptrdiff_t>(count));
-      task.left = left + place.left;
-      task.row_offset = place.left_offset;
-      chosen.by_rows[count - 1](task);
-      rest.rows = count;
-      if (out != nullptr) rest.out = out + place.out + column;
-      rest.row_offset = place.out_offset;
-      family.finish(rest);
     }
     column += chosen.vectors * lanes;
   }

@@ -348,12 +348,16 @@ struct program {
     return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
   }
   static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2; }
-  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
+  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16; but two where two
+  /// are not much more than it holds. They share what is read of the weights, and layers with few positions have rows
+  /// enough to work with.
   static constexpr index tile_for(index sample_elements) {
     constexpr index cache_bytes = index{1} << 20;
+    constexpr index bytes_for_two = index{6} << 20;
+    const index bytes = sample_elements * static_cast<index>(sizeof(scalar));
     index tile = 16;
-    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
-    return tile;
+    while (tile > 1 && tile * bytes > cache_bytes) tile /= 2;
+    return tile == 1 && 2 * bytes <= bytes_for_two ? 2 : tile;
   }
 
   /// Each tile reads all weights of the deferred layers, so from the first one on more samples go together than stay in

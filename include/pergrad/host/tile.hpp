@@ -32,9 +32,10 @@ struct loop {
 
 namespace product_detail {
 
-/// Of any family: the most rows of a tile, and the most bytes of its sums.
+/// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
 inline constexpr std::size_t tile_rows_limit = 10;
-inline constexpr std::size_t tile_bytes_limit = 32 * std::size_t{PERGRAD_BEST_FAMILY == 2 ? 64 : 32};
+inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
+inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
 /// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
@@ -46,6 +47,8 @@ struct tile_task {
   Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
   std::size_t last;                  // the columns that the last vector of a row has
   std::size_t whole;                 // those of a whole one, which compilers are not to know
+  bool resumes = false;              // `sums` holds what earlier terms of the reduction gave
+  std::ptrdiff_t ahead = 0;          // from a term on the left to what to fetch into the cache meanwhile
 };
 
 /// The sums of a tile and what becomes of them.

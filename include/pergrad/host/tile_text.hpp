@@ -53,7 +53,9 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   const first_lanes<Scalar> whole{task.whole};
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -68,6 +70,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   for (;;) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down;
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),

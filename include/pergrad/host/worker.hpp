@@ -377,16 +377,21 @@ struct worker {
       add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
+  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
   void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
                 bool squared, scalar* sum) {
-    for (index b = begin; b < end; ++b) {
-      const scalar weight = weights[static_cast<std::size_t>(b)];
-      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept_gradient(b, node, native);
-      if (squared) {
-        add_scaled_squares_to(sum + native, weight, gradient, count);
-      } else {
-        add_scaled_to(sum + native, weight, gradient, count);
+    constexpr index stretch = index{1} << 12;
+    for (index first = 0; first < count; first += stretch) {
+      const index here = std::min(stretch, count - first);
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const scalar* gradient = kept_gradient(b, node, native + first);
+        if (squared) {
+          add_scaled_squares_to(sum + native + first, weight, gradient, here);
+        } else {
+          add_scaled_to(sum + native + first, weight, gradient, here);
+        }
       }
     }
   }
