@@ -2,6 +2,7 @@
 // pergrad/host/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -59,16 +60,21 @@ struct leaf_sums {
     }
   }
 
+  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
   void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
                 bool squared, scalar* sum) {
-    for (index b = begin; b < end; ++b) {
-      const scalar weight = weights[static_cast<std::size_t>(b)];
-      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept_gradient(b, node, native);
-      if (squared) {
-        add_scaled_squares_to(sum + native, weight, gradient, count);
-      } else {
-        add_scaled_to(sum + native, weight, gradient, count);
+    constexpr index stretch = index{1} << 12;
+    for (index first = 0; first < count; first += stretch) {
+      const index here = std::min(stretch, count - first);
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const scalar* gradient = kept_gradient(b, node, native + first);
+        if (squared) {
+          add_scaled_squares_to(sum + native + first, weight, gradient, here);
+        } else {
+          add_scaled_to(sum + native + first, weight, gradient, here);
+        }
       }
     }
   }

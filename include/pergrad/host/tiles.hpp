@@ -13,6 +13,9 @@ namespace pergrad::inline v0_1::on_host {
 inline constexpr index most_samples = 16;
 /// What a tile may take of a core's L2 cache.
 inline constexpr index tile_bytes = index{1} << 20;
+/// Two samples go together even where they are this much. They share what is read of the weights, and layers with few
+/// positions have rows enough to work with.
+inline constexpr index bytes_for_two = index{6} << 20;
 /// What a tile may take of the memory where it reads weights that no cache holds.
 inline constexpr index wide_tile_bytes = index{64} << 20;
 
@@ -27,6 +30,7 @@ constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
   };
   t.tile = most_samples;
   while (t.tile > 1 && bytes(t.tile, t.sample_size + t.kept_size) > tile_bytes) t.tile /= 2;
+  if (t.tile == 1 && bytes(2, t.sample_size + t.kept_size) <= bytes_for_two) t.tile = 2;
   t.tile = std::max(t.least_tile, t.tile);
   t.cache_tile = t.tile;
   if (t.deferred_count == 0) return;
