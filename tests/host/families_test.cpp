@@ -164,21 +164,18 @@ void check_products(kernel_family family) {
       const auto before = random.several<Scalar>(static_cast<std::size_t>(
           (shape.row[1].extent - 1) * shape.row[1].out + (shape.row[2].extent - 1) * shape.row[2].out + columns));
       const auto bias = random.several<Scalar>(static_cast<std::size_t>(columns));
-      const auto factor = random.next<Scalar>();
       const std::vector<Scalar> sums = chains(shape, fused, left, right, before);
       const auto multiplied = [&](std::vector<Scalar> out, auto&& epilogue) {
         on_host::product(shape, left.data(), right.data(), out.data(), epilogue);
         return out;
       };
       std::vector<Scalar> added = before;
-      std::vector<Scalar> scaled = before;
       std::vector<Scalar> biased = before;
       double squares = 0;
       each_row(shape, [&](position /*left*/, position out) {
         for (position column = 0; column < columns; ++column) {
           const auto at = static_cast<std::size_t>(out + column);
           added[at] = before[at] + sums[at];
-          scaled[at] = multiply_add(fused, factor, sums[at], before[at]);
           biased[at] = sums[at] + bias[static_cast<std::size_t>(column)];
           squares += static_cast<double>(sums[at]) * static_cast<double>(sums[at]);
         }
@@ -189,7 +186,6 @@ void check_products(kernel_family family) {
       const std::string what = std::to_string(row_count) + " x " + std::to_string(columns);
       BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::store{}), sums), what);
       BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::add{}), added), what);
-      BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::add_scaled{factor}), scaled), what);
       BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::store_bias{bias.data()}), biased), what);
       BOOST_TEST(same_bits(multiplied(before, stored), sums), what);
       BOOST_TEST(stored.sum() == only.sum(), what);

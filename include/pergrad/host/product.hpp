@@ -196,7 +196,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   alignas(64) Scalar sums[tile_bytes_limit / sizeof(Scalar)];
   row_cursor cursor{shape};
   tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
-  finish_task<Scalar> rest{how, sums, 0};
+  finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
     rest.vectors = chosen.vectors;

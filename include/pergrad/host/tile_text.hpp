@@ -3,8 +3,9 @@
 //
 // Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
 // of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. Nothing here may call an inline function or a template that is declared elsewhere: the linker keeps one copy
-// of such a function for the whole program, and it might be the one that was compiled for a better processor.
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
 //
 // A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
 // and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
@@ -112,13 +113,11 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
 
 /// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
 template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<Scalar> factor,
-                          vector<double>& low, vector<double>& high, const Lanes& lanes) noexcept {
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::add_scaled) {
-    lanes.store(out, lanes.load(out) + factor * load(sums));
   } else if constexpr (How == kind::store_bias) {
     lanes.store(out, load(sums) + lanes.load(bias));
   } else {
@@ -147,7 +146,6 @@ template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const Scalar* sums = task.sums;
-  const vector<Scalar> factor = splat(task.how.factor);
   vector<double> low{};
   vector<double> high{};
   if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
@@ -158,12 +156,12 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
     Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
     for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, factor, low, high, all_lanes<Scalar>{});
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
       sums += lanes;
       if constexpr (How != epilogue::kind::squares_only) out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, factor, low, high, last);
+    finish_vector<How>(sums, out, bias, low, high, last);
     sums += lanes;
   }
   if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
@@ -189,8 +187,6 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
       return finish_as<kind::store>(task);
     case kind::add:
       return finish_as<kind::add>(task);
-    case kind::add_scaled:
-      return finish_as<kind::add_scaled>(task);
     case kind::store_bias:
       return finish_as<kind::store_bias>(task);
     case kind::squares_only:
