@@ -16,8 +16,11 @@
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
-inline constexpr std::size_t row_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
 
 /// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
 /// moves loads so far up that it wants more.
