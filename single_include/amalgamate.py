@@ -13,19 +13,29 @@ ROOT = "pergrad/pergrad.hpp"
 OURS = re.compile(r'^\s*#\s*include\s*[<"](pergrad/[^">]+)[">]')
 SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>")
 OPENS, CLOSES = re.compile(r"^\s*#\s*if"), re.compile(r"^\s*#\s*endif")
+ONCE = re.compile(r"^\s*#\s*pragma\s+once", re.MULTILINE)
 DROPPED = re.compile(r"^\s*#\s*pragma\s+once|^// SPDX-License-Identifier:")
 
 
+def text_of(name):
+    return (INCLUDE / name).read_text(encoding="utf-8")
+
+
 def expand(name, seen, lines):
-    """Appends the text of one header to lines, its own includes first come, first served."""
+    """Appends the text of one header to lines, its own includes first come, first served.
+
+    A header without `#pragma once` is a text that is meant to be repeated, under whatever conditions.
+    """
     seen.add(name)
     depth = 0
-    for number, line in enumerate((INCLUDE / name).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text_of(name).splitlines(), 1):
         depth += bool(OPENS.match(line)) - bool(CLOSES.match(line))
         ours, system = OURS.match(line), SYSTEM.match(line)
         if DROPPED.match(line):
             continue
-        if ours:
+        if ours and not ONCE.search(text_of(ours[1])):
+            expand(ours[1], seen, lines)
+        elif ours:
             # Expanded under a condition, a header would be missing wherever the condition is false.
             if depth:
                 sys.exit(f"{INCLUDE / name}:{number}: a pergrad header is included under #if; it cannot be amalgamated")
@@ -40,7 +50,7 @@ def expand(name, seen, lines):
 
 
 def version():
-    text = (INCLUDE / "pergrad/version.hpp").read_text(encoding="utf-8")
+    text = text_of("pergrad/version.hpp")
     return ".".join(re.search(rf"#define PERGRAD_VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 
 
