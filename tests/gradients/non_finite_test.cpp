@@ -23,8 +23,8 @@ using dense_problem =
             pg::mean_squared_error>;
 
 /// Its first linear layer's sum is formed a chunk of samples at a time.
-using deferred_problem = problem<pg::network<pg::shape{2, 16, 16}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh,
-                                             pg::flatten, pg::linear<256>, pg::tanh, pg::linear<2>>,
+using deferred_problem = problem<pg::network<pg::shape{2, 16, 16}, pg::conv2d<4, 3, pg::padding<1>>, pg::relu,
+                                             pg::flatten, pg::linear<256>, pg::relu, pg::linear<2>>,
                                  pg::mean_squared_error>;
 static_assert(pg::on_host::program<deferred_problem::network_type>::table.deferred_count == 1);
 
