@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench/one_binary/run.sh [SECONDS] - private steps of two CNNs (batch 256, one thread) and the noise, in a program for
 # any x86-64 and in one for this machine, in turns; prints microseconds a sample or a million Gaussians, and the ratio
-# of the best of three runs of SECONDS (default 0.8) each.
+# of the best of three runs of SECONDS (default 0.8) each. Takes some minutes: a step of the baseline is slow.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
