@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/convolution.hpp>
@@ -114,7 +113,7 @@ struct adaptive_windows {
 struct maximum_of_window {
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
-    return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
+    return Value{} - math::detail::float_format<math::element_t<Value>>::infinity;
   }
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {

@@ -94,7 +94,7 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   for (;;) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
-      vector<Scalar> down;
+      vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
        ...);
