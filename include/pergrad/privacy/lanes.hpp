@@ -16,12 +16,15 @@
 #include <arm_neon.h>
 #endif
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
 /// Number of 32-bit lanes of this target's widest vectors.
-#if defined(__AVX512F__)
+#if !PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#elif defined(__AVX512F__)
 inline constexpr int native_lanes = 16;
 #elif defined(__AVX2__)
 inline constexpr int native_lanes = 8;
@@ -44,8 +47,14 @@ struct lanes<1> {
   using u32 = std::uint32_t;
 };
 
+/// std::bit_cast, which device code may not call.
+template <class To, class From>
+[[gnu::always_inline]] PERGRAD_HD inline To bits_as(From from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
   if constexpr (Lanes == 1) {
     return x;
   } else {
@@ -54,7 +63,7 @@ template <int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
   if constexpr (Lanes == 1) {
     return x;
   } else {
@@ -64,7 +73,7 @@ template <int Lanes>
 
 /// 0, 1, ..., Lanes - 1.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
   if constexpr (Lanes == 1) {
     return 0U;
   } else {
@@ -76,19 +85,19 @@ template <int Lanes>
 
 /// a * b + c, rounded once.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                               typename lanes<Lanes>::f32 b,
-                                                               typename lanes<Lanes>::f32 c) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_fmaf(a, b, c);
   } else {
-#if defined(__AVX512F__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__AVX512F__)
     if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
 #endif
-#if defined(__FMA__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__FMA__)
     if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
     if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
 #endif
     typename lanes<Lanes>::f32 result{};
@@ -97,21 +106,41 @@ template <int Lanes>
   }
 }
 
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
 /// Correctly rounded square root of x >= 0.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
   if constexpr (Lanes == 1) {
-    return __builtin_sqrtf(x);
+    return rounded_square_root(x);
   } else {
-#if defined(__AVX512F__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__AVX512F__)
     if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
 #endif
-#if defined(__AVX__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__AVX__)
     if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
 #endif
-#if defined(__SSE2__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
     if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vsqrtq_f32(x);
 #endif
     typename lanes<Lanes>::f32 result{};
@@ -121,7 +150,7 @@ template <int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
   if constexpr (Lanes == 1) {
     return static_cast<float>(x);
   } else {
@@ -131,18 +160,19 @@ template <int Lanes>
 
 /// Number of leading zero bits of x != 0.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
   if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(std::countl_zero(x));
+    return static_cast<std::uint32_t>(__builtin_clz(x));
   } else {
     using u32 = typename lanes<Lanes>::u32;
-#if defined(__AVX512CD__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__AVX512CD__)
     if constexpr (Lanes == 16) return std::bit_cast<u32>(_mm512_lzcnt_epi32(std::bit_cast<__m512i>(x)));
-#if defined(__AVX512VL__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__AVX512VL__)
     if constexpr (Lanes == 8) return std::bit_cast<u32>(_mm256_lzcnt_epi32(std::bit_cast<__m256i>(x)));
     if constexpr (Lanes == 4) return std::bit_cast<u32>(_mm_lzcnt_epi32(std::bit_cast<__m128i>(x)));
 #endif
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return std::bit_cast<u32>(vclzq_u32(std::bit_cast<uint32x4_t>(x)));
 #endif
     // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
