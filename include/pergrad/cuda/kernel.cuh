@@ -25,8 +25,8 @@ class device_block {
   [[nodiscard]] __device__ int count() const noexcept { return static_cast<int>(gridDim.x); }
   template <class Shared>
   [[nodiscard]] __device__ Shared& shared() const noexcept {
-    __shared__ alignas(16) unsigned char bytes[sizeof(Shared)];
-    return *reinterpret_cast<Shared*>(bytes);
+    extern __shared__ __align__(16) unsigned char pergrad_shared_memory[];  // as much as the launch asked for
+    return *reinterpret_cast<Shared*>(pergrad_shared_memory);
   }
 
   template <class Function>
