@@ -5,7 +5,6 @@
 //   stability)
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +12,7 @@
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -45,24 +45,13 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   friend struct optimizer_access;
   void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
     ++steps_;
-    const auto count = static_cast<double>(steps_);
-    const auto beta1 = static_cast<scalar>(options_.beta1);
-    const auto beta2 = static_cast<scalar>(options_.beta2);
-    const auto rest1 = static_cast<scalar>(1 - options_.beta1);  // in double: 1 - 0.999F is off by 1e-5
-    const auto rest2 = static_cast<scalar>(1 - options_.beta2);
-    const auto rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count)));
-    const auto correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count)));
-    const auto stability = static_cast<scalar>(options_.stability);
-    const auto factor = static_cast<scalar>(scale);
+    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
+    const auto rule =
+        rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2, options_.stability, scale);
     scalar* parameters = network.parameters().data();
     scalar* first = first_.data();
     scalar* second = second_.data();
-    this->for_each_parameter(executor, [&](std::size_t i) {
-      const scalar value = factor * gradient[i];
-      first[i] = beta1 * first[i] + rest1 * value;
-      second[i] = beta2 * second[i] + rest2 * value * value;
-      parameters[i] -= rate * first[i] / (std::sqrt(second[i]) * correction + stability);
-    });
+    this->for_each_parameter(executor, [&](std::size_t i) { rule(gradient[i], parameters[i], first[i], second[i]); });
   }
 
   double rate_;

@@ -2,15 +2,14 @@
 // pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <stdexcept>
 #include <string>
 
 #include <pergrad/detail/aligned_buffer.hpp>
-#include <pergrad/detail/elements.hpp>
 #include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -34,20 +33,14 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     scalar* parameters = network.parameters().data();
     const scalar* values = gradient.data();
     if (velocity_.size() == 0) {
-      const auto step = static_cast<scalar>(rate_ * scale);
-      this->for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
-        on_host::add_scaled_to(parameters + first, -step, values + first, static_cast<on_host::index>(count));
-      });
+      const rules::sgd_rule<scalar> rule{static_cast<scalar>(rate_ * scale)};
+      this->for_each_parameter(executor, [&](std::size_t i) { rule(values[i], parameters[i]); });
       return;
     }
     scalar* velocity = velocity_.data();
-    const auto momentum = static_cast<scalar>(momentum_);
-    const auto rate = static_cast<scalar>(rate_);
-    const auto factor = static_cast<scalar>(scale);
-    this->for_each_parameter(executor, [&](std::size_t i) {
-      velocity[i] = momentum * velocity[i] + factor * values[i];
-      parameters[i] -= rate * velocity[i];
-    });
+    const rules::momentum_rule<scalar> rule{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                            static_cast<scalar>(momentum_)};
+    this->for_each_parameter(executor, [&](std::size_t i) { rule(values[i], parameters[i], velocity[i]); });
   }
 
   double rate_;
