@@ -98,7 +98,7 @@ struct obstacle {
   }
   if (error != cudaSuccess) return {std::string{"no usable GPU: "} + cudaGetErrorString(error), error};
   cudaFuncAttributes attributes{};
-  error = cudaFuncGetAttributes(&attributes, run_kernel<detail::any_kernel>);
+  error = cudaFuncGetAttributes(&attributes, run_kernel<emulation::any_kernel>);
   static_cast<void>(cudaGetLastError());
   if (error == cudaSuccess) return {};
   int device = 0;

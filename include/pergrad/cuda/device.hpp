@@ -33,7 +33,7 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-namespace detail {
+namespace emulation {
 
 /// Stands for any kernel where only the signature is asked for.
 struct any_kernel {
@@ -43,7 +43,7 @@ struct any_kernel {
   PERGRAD_HD void operator()(const Block& /*block*/) const {}
 };
 
-}  // namespace detail
+}  // namespace emulation
 
 /// See the table above.
 template <class Device>
@@ -55,7 +55,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
   it.fill_zero(memory, bytes);
-  it.launch(detail::any_kernel{}, 1);
+  it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
   it.replay(graph);
   { it.node_count(graph) } -> std::convertible_to<std::size_t>;
@@ -71,7 +71,7 @@ void play(const Kernel& kernel, int blocks, play_order order = play_order::forwa
   const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
       static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
       [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
-  detail::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
+  emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
     std::memset(shared.get(), 0xff, bytes);
     kernel(emulated_block<Kernel::threads>{index, blocks, order, shared.get()});
   });

@@ -119,7 +119,7 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
 /// In which order the host plays the threads of a phase and the blocks of a launch.
 enum class play_order { forward, reversed, shuffled };
 
-namespace detail {
+namespace emulation {
 
 /// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
 template <class Function>
@@ -145,7 +145,7 @@ void for_each_in_order(play_order order, int count, std::uint32_t salt, Function
   }
 }
 
-}  // namespace detail
+}  // namespace emulation
 
 /// One block of threads as the host plays it. A model of the `Block` that kernels are written for.
 template <int Threads>
@@ -177,7 +177,7 @@ class emulated_block {
 
   template <class Function>
   void each(Function&& f) const {
-    detail::for_each_in_order(order_, Threads, static_cast<std::uint32_t>(phase_++), f);
+    emulation::for_each_in_order(order_, Threads, static_cast<std::uint32_t>(phase_++), f);
   }
   template <class Function>
   void once(Function&& f) const {

@@ -74,6 +74,7 @@ struct elementwise_leaf {
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
   int parameters = 0;
+  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
 };
 
 /// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
@@ -101,6 +102,7 @@ struct op_row {
   int dx2 = 0;
   int dy = 0;
   int saved = 0;
+  int scratch = 0;  ///< general: dx, where it must be added to what is there
   int in_size = 0;
   int out_size = 0;
   int saved_size = 0;

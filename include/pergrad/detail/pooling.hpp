@@ -111,6 +111,8 @@ struct adaptive_windows {
 
 /// The largest value of a window; its gradient goes to the first input that equals it.
 struct maximum_of_window {
+  static constexpr bool on_device = true;
+
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
     return Value{} - math::detail::float_format<math::element_t<Value>>::infinity;
@@ -136,6 +138,8 @@ struct maximum_of_window {
 
 /// y = sum / divisor; every input's share of dy is dy / divisor.
 struct mean_of_window {
+  static constexpr bool on_device = true;
+
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
     return Value{};
