@@ -18,6 +18,8 @@
 
 namespace pg = pergrad;
 
+using executor = pg::host;  // fashion_mnist.cu is this program on a GPU: there it is pg::cuda
+
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
 template <class Activation>
 using cnn = pg::network<pg::shape{1, 28, 28},                                                            //
@@ -35,8 +37,8 @@ int main(int argc, char** argv) {
   const auto run = [&](example::run_report& report) {
     report.network = "CNN, " + activation;
     report.own_options = {{"activation", activation}};
-    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>>(report)
-                         : example::train_on_fashion_mnist<cnn<pg::tanh>>(report);
+    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, executor>(report)
+                         : example::train_on_fashion_mnist<cnn<pg::tanh>, executor>(report);
   };
   const auto what = example::fashion_mnist_program(
       "fashion_mnist", "Fashion-MNIST with DP-SGD",

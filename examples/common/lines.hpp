@@ -20,8 +20,7 @@ inline void print_header(const run_report& report) {
   static_cast<void>(std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ));
   say("data", std::to_string(report.train_size) + " training and " + std::to_string(report.test_size) + " test " +
                   report.what.record + "s from " + chosen.data);
-  say("network", std::to_string(report.parameters) + " parameters, " + report.network + ", " +
-                     std::to_string(chosen.threads) + (chosen.threads == 1 ? " thread" : " threads"));
+  say("network", std::to_string(report.parameters) + " parameters, " + report.network + ", " + report.executor);
   say("training", chosen.optimizer + ", lr " + shortest(chosen.learning_rate) +
                       (chosen.optimizer == "momentum" ? ", momentum " + shortest(chosen.momentum) : "") + ", " +
                       std::to_string(report.planned_steps) + " steps of expected batch " +

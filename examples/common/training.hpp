@@ -21,6 +21,7 @@
 
 #include "cli.hpp"
 #include "confusion.hpp"
+#include "executor.hpp"
 #include "interrupt.hpp"
 #include "lines.hpp"
 #include "progress.hpp"
@@ -72,12 +73,12 @@ using clock_type = std::chrono::steady_clock;
 
 /// Trains with the given source of noise. The training loss is as private as the data; what is printed for every epoch
 /// is measured on the test set, which is public.
-template <class Network, class Value, class Generator>
+template <class Network, class Executor, class Value, class Generator>
 void train_with(Generator generator, const pergrad::dp_sgd_options& private_choices, run_report& report,
                 const pergrad::dataset<Value, std::int32_t>& train_set,
                 const pergrad::dataset<Value, std::int32_t>& test_set) {
   const options& chosen = report.chosen;
-  const pergrad::host exec{pergrad::threads{chosen.threads}};
+  const Executor exec = make_executor<Executor>(chosen);
   Network net{exec, pergrad::kaiming_uniform{report.initial_weights_seed}};
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, private_choices, std::move(generator)};
   if (!trainer.within_budget()) {
@@ -113,23 +114,27 @@ void train_with(Generator generator, const pergrad::dp_sgd_options& private_choi
 
 /// Trains a network and fills in the report, of which `labels`, `network`, `dataset_size`, `own_options` and
 /// `public_constants` are the caller's. `load` returns the data sets, the one for training first; it is called after
-/// the options have been found to make sense. Throws bad_value for options that do not, std::exception otherwise.
-template <class Network, class Load>
+/// the options have been found to make sense. Throws bad_value for options that do not, no_executor if this machine
+/// has none of the kind asked for, std::exception otherwise.
+template <class Network, class Executor = pergrad::host, class Load>
 void train_privately(run_report& report, Load&& load) {
   const options& chosen = report.chosen;
+  report.executor = describe_executor<Executor>(chosen);
   report.parameters = Network::parameter_count;
   report.pergrad_version = std::string(pergrad::version);
   report.initial_weights_seed = chosen.seed.value_or(1);  // the weights before training are public
   const auto private_choices = private_options(report);
+  require_executor<Executor>();
   const auto [train_set, test_set] = load();
   check_output_folder(chosen.out);
   report.train_size = train_set.size();
   report.test_size = test_set.size();
   print_header(report);
   if (chosen.seed) {
-    train_with<Network>(pergrad::seeded_generator{*chosen.seed}, private_choices, report, train_set, test_set);
+    train_with<Network, Executor>(pergrad::seeded_generator{*chosen.seed}, private_choices, report, train_set,
+                                  test_set);
   } else {
-    train_with<Network>(pergrad::os_keyed_generator{}, private_choices, report, train_set, test_set);
+    train_with<Network, Executor>(pergrad::os_keyed_generator{}, private_choices, report, train_set, test_set);
   }
 }
 
@@ -155,6 +160,9 @@ void train_privately(run_report& report, Load&& load) {
   } catch (const bad_value& error) {
     complain(what, error.what());
     return 2;
+  } catch (const no_executor& error) {
+    complain(what, error.what());
+    return 3;
   } catch (const std::exception& error) {
     complain(what, error.what());
     return 1;
