@@ -16,9 +16,9 @@
 
 #include <cmath>
 #include <cstddef>
-#include <limits>
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -38,7 +38,7 @@ struct norm_bound {
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
 /// finite.
 [[nodiscard]] PERGRAD_HD inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
-  constexpr double unit = std::numeric_limits<double>::epsilon();
+  constexpr double unit = limits::epsilon<double>;
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
 }
 
@@ -46,7 +46,7 @@ struct norm_bound {
 /// known while it could never be written down, by others it overflows, and all must leave it out alike.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline bool is_finite_norm(double norm) noexcept {
-  constexpr auto largest = static_cast<double>(std::numeric_limits<Scalar>::max());
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
   return norm <= largest;
 }
 
@@ -62,13 +62,13 @@ namespace detail {
 /// C' of the head of this file: what of `bound` is left for a gradient beside the smallest numbers' rounding.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
-  constexpr auto subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+  constexpr auto subnormal = static_cast<double>(limits::least_subnormal<Scalar>);
   return bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
 }
 /// room / divisor with room for two roundings, rounded towards zero; 0 where there is no room.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar safe_quotient(double room, double divisor) noexcept {
-  constexpr auto unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
   return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
 }
 
@@ -79,7 +79,7 @@ template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  constexpr auto unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
   const double room = detail::clip_room<Scalar>(known, count, bound);
   return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
 }

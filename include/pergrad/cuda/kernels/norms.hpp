@@ -11,12 +11,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include <pergrad/cuda/kernel.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/tables.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/privacy/clip.hpp>
 
@@ -156,7 +156,7 @@ struct norm_worker {
       });
       const double sum = block.sum(entries, partial);
       const double magnitude = block.sum(magnitudes, partial);
-      constexpr double unit = std::numeric_limits<double>::epsilon();
+      constexpr double unit = limits::epsilon<double>;
       block.once([&] {
         const double terms = view.view_width() + view.outputs + 2 * positions + 8;
         part.squared += sum > 0 || sum != sum ? sum : 0;
@@ -189,7 +189,7 @@ struct norm_worker {
       const double magnitude = block.sum(magnitudes, partial);
       const double x_sum = block.sum(x_sums, partial);
       const double delta_sum = block.sum(delta_sums, partial);
-      constexpr auto unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+      constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
       block.once([&] {
         const double bound = (view.positions() + 2) * unit * magnitude;
         part.slack += bound * bound;
@@ -202,7 +202,7 @@ struct norm_worker {
   [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
                                                       double delta_squared) noexcept {
     if constexpr (std::is_same_v<Scalar, double>) {
-      constexpr double least = std::numeric_limits<double>::denorm_min();
+      constexpr double least = limits::least_subnormal<double>;
       return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
     } else {
       return 0;
