@@ -52,8 +52,17 @@ class device_block {
   }
 };
 
+/// Blocks that a multiprocessor should be able to hold at once: a kernel's `least_blocks`, or 1. Without a wish ptxas
+/// guesses one, and spills registers for it.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads) run_kernel(const __grid_constant__ Kernel kernel) {
+inline constexpr int least_blocks = 1;
+template <class Kernel>
+requires requires { Kernel::least_blocks; }
+inline constexpr int least_blocks<Kernel> = Kernel::least_blocks;
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
+    run_kernel(const __grid_constant__ Kernel kernel) {
   kernel(device_block<Kernel::threads>{});
 }
 
