@@ -41,9 +41,9 @@ struct gemm_tiles {
   static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
 };
-using narrow_tiles = gemm_tiles<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
-using square_tiles = gemm_tiles<64, 64, 16, 4, 4>;   ///< 256 threads
-using large_tiles = gemm_tiles<128, 128, 8, 8, 8>;   ///< 256 threads
+using narrow_tiles = gemm_tiles<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
+using square_tiles = gemm_tiles<64, 64, 16, 4, 4>;  ///< 256 threads
+using large_tiles = gemm_tiles<128, 128, 8, 8, 8>;  ///< 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -145,11 +145,13 @@ struct gemm_kernel {
 
   PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
                         int depth) const noexcept {
+    PERGRAD_UNROLL
     for (int i = 0; i < left_each; ++i) {
       const int k = begin + depth_at<Problem::left_depth_first, Tiles::rows>(t, i);
       const int at = row + width_at<Problem::left_depth_first, Tiles::rows>(t, i);
       left[i] = k < depth && at < problem.rows() ? problem.left(z, at, k) : Scalar{0};
     }
+    PERGRAD_UNROLL
     for (int i = 0; i < right_each; ++i) {
       const int k = begin + depth_at<Problem::right_depth_first, Tiles::columns>(t, i);
       const int at = column + width_at<Problem::right_depth_first, Tiles::columns>(t, i);
@@ -157,10 +159,12 @@ struct gemm_kernel {
     }
   }
   PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
+    PERGRAD_UNROLL
     for (int i = 0; i < left_each; ++i) {
       const int at = width_at<Problem::left_depth_first, Tiles::rows>(t, i);
       to.left[depth_at<Problem::left_depth_first, Tiles::rows>(t, i)][at / 4].v[at % 4] = left[i];
     }
+    PERGRAD_UNROLL
     for (int i = 0; i < right_each; ++i) {
       const int at = width_at<Problem::right_depth_first, Tiles::columns>(t, i);
       to.right[depth_at<Problem::right_depth_first, Tiles::columns>(t, i)][at / 4].v[at % 4] = right[i];
@@ -170,6 +174,7 @@ struct gemm_kernel {
   PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                   int count) noexcept {
     if (count == Tiles::depth) {
+      PERGRAD_UNROLL
       for (int k = 0; k < Tiles::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     } else {
       for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
@@ -179,9 +184,13 @@ struct gemm_kernel {
                                       int k) noexcept {
     quad<Scalar> down[Tiles::own_rows / 4];
     quad<Scalar> across[Tiles::own_columns / 4];
+    PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    PERGRAD_UNROLL
     for (int j = 0; j < Tiles::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Tiles::across];
+    PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         Scalar& sum = sums[i * Tiles::own_columns + j];
         sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
@@ -189,7 +198,9 @@ struct gemm_kernel {
     }
   }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+    PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
@@ -199,7 +210,9 @@ struct gemm_kernel {
     }
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+    PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
@@ -209,6 +222,7 @@ struct gemm_kernel {
   }
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;
+    PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows * Tiles::own_columns; ++i) {
       const auto value = static_cast<double>(sums[i]);
       total = fma(value, value, total);
