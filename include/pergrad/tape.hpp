@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/remote.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
@@ -116,6 +117,15 @@ class tape {
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
 
+  /// On a device: one allocation there, and nothing on the host but what comes back.
+  template <detail::device_executor Executor>
+  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{0} {
+    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
+    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    remote_ = executor.template make_tape<Network>(batch.count);
+  }
+
   /// The largest batch of one evaluation.
   [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
   /// Sums that one evaluation may form.
@@ -125,7 +135,8 @@ class tape {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
                              direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size();
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
+           remote_.bytes;
   }
 
   /// Threads that there are workspaces for.
@@ -160,6 +171,7 @@ class tape {
   detail::aligned_buffer<scalar> scalars_;
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
   detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
+  detail::remote_memory remote_;              ///< of a tape on a device, which has nothing of the above
 };
 
 namespace on_host {
@@ -179,6 +191,7 @@ struct tape_access {
   [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
   [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
   [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
+  [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
 };
 

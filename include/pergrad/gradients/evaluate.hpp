@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/misuse.hpp>
 #include <pergrad/gradients/noise.hpp>
@@ -116,8 +117,8 @@ class assignment {
 };
 
 /// Runs several assignments over the same gradients in one pass.
-template <class First, class... Rest>
-void evaluate_together(const host& executor, First& first, Rest&... rest) {
+template <executor Executor, class First, class... Rest>
+void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   const auto leaf = first.leaf();
   if ((!leaf.same_as(rest.leaf()) || ...)) {
     throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
@@ -130,8 +131,8 @@ void evaluate_together(const host& executor, First& first, Rest&... rest) {
   first.attach(request);
   (rest.attach(request), ...);
   leaf.run(executor, request);
-  first.finish(executor);
-  (rest.finish(executor), ...);
+  first.finish(crew_of(executor));
+  (rest.finish(crew_of(executor)), ...);
 }
 
 template <class Destination, class Expression>
@@ -230,8 +231,8 @@ template <class Destination, class Expression>
 
 /// Evaluates a noised sum into a private gradient: the one thing that may be released.
 /// Draws the noise once, also for an empty batch. Throws what the batch, the tape and the generator throw.
-template <class Network, class Expression>
-void evaluate_into(const host& executor, private_gradient<Network>& update, const Expression& expression) {
+template <executor Executor, class Network, class Expression>
+void evaluate_into(const Executor& executor, private_gradient<Network>& update, const Expression& expression) {
   if constexpr (detail::is_noised<Expression>) {
     auto only = assign(update, expression);
     detail::evaluate_together(executor, only);
@@ -240,41 +241,40 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   }
 }
 /// The same for a total of chunks.
-template <class Network, class Generator>
-void evaluate_into(const host& executor, private_gradient<Network>& update,
+template <executor Executor, class Network, class Generator>
+void evaluate_into(const Executor& executor, private_gradient<Network>& update,
                    const noised_total<Network, Generator>& noised) {
   const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
   const std::span<typename Network::scalar> out = gradient_access::values(update);
   const std::uint64_t step = noised.noise.generator->next_step();
-  detail::add_noise(executor, noised.noise.generator->key(), step, deviation,
+  detail::add_noise(detail::crew_of(executor), noised.noise.generator->key(), step, deviation,
                     gradient_access::values(noised.total.total()), out);
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
-template <class Leaf, class Rule>
-void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, true> chunk) {
+template <executor Executor, class Leaf, class Rule>
+void evaluate_into(const Executor& executor, detail::assignment<bounded_sum<Leaf, Rule>, true> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.
-template <class Given>
-void evaluate_into(const host& /*executor*/, const Given& /*given*/) {
+template <executor Executor, class Given>
+void evaluate_into(const Executor& /*executor*/, const Given& /*given*/) {
   if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
 }
-template <class Destination, class Expression>
-void evaluate_into(const host& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
+template <executor Executor, class Destination, class Expression>
+void evaluate_into(const Executor& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
   if constexpr (!detail::any_explained<Destination, Expression>) {
     static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
   }
 }
-template <class First, class Second, class Third, class... Rest>
-void evaluate_into(const host& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
+template <executor Executor, class First, class Second, class Third, class... Rest>
+void evaluate_into(const Executor& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
   if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
     static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
   }
 }
 
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> &&
-         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 
@@ -282,30 +282,29 @@ requires(!std::is_convertible_v<const First&, const host&> &&
 namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
-template <class Destination, class Expression>
-requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const host& executor,
+template <executor Executor, class Destination, class Expression>
+requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
-template <class... Assignments>
+template <executor Executor, class... Assignments>
 requires((pergrad::detail::is_assignment<Assignments>::value ||
-          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const host& executor,
+          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const Executor& executor,
                                                                                Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluate_together(executor, assignments...);
   }
 }
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> &&
-         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
-template <class Expression>
-[[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
+template <executor Executor, class Expression>
+[[nodiscard]] auto evaluate(const Executor& executor, const Expression& expression) {
   if constexpr (pergrad::detail::is_explained<Expression>) {
     return std::vector<double>{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {

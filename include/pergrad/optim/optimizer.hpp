@@ -10,6 +10,7 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/host/executor.hpp>
@@ -30,20 +31,22 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  void step(const host& executor, Network& network, const private_gradient<Network>& gradient,
+  template <executor Executor>
+  void step(const Executor& executor, Network& network, const private_gradient<Network>& gradient,
             expected_batch_size divisor) {
-    optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
+    optimizer_access::apply(static_cast<Optimizer&>(*this), detail::crew_of(executor), network, gradient.values(),
+                            1 / divisor.value());
   }
-  template <class Gradient>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
             expected_batch_size /*divisor*/) {
     if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
-  template <class Gradient, class Number>
+  template <executor Executor, class Gradient, class Number>
   requires std::is_arithmetic_v<Number>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
 
@@ -70,11 +73,11 @@ class optimizer_steps {
 namespace unprotected {
 
 /// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, class Network>
-void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient,
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
           double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
-    optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+    optimizer_access::apply(optimizer, detail::crew_of(executor), network, gradient.values(), scale);
   }
 }
 

@@ -24,6 +24,7 @@ struct sample_results {
   norm_bound* norms = nullptr;  ///< [sample][layer with parameters]
   Scalar* weights = nullptr;    ///< [sample][layer], or [sample][1] where the rule is not per layer
   int weight_stride = 1;        ///< from sample to sample
+  Scalar* outputs = nullptr;    ///< [sample][output]; nullptr: nobody asks
 };
 
 template <class Scalar, class Loss, class Functions, int Threads>
@@ -60,6 +61,12 @@ struct sample_kernel {
       results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
                                               samples.targets_of(sample), values.to(output_gradient));
     });
+    if (results.outputs != nullptr) {
+      Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
+      block.each([&](int t) {
+        for (int i = t; i < output_size; i += Threads) outputs[i] = values.at(output)[i];
+      });
+    }
     if (backward == 0) return;
 
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
