@@ -71,6 +71,21 @@ inline constexpr int warp_size = 32;
   return fma(a, b, -0.0);
 #endif
 }
+/// a + b, rounded, never part of a contraction.
+[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __dadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
 /// Square root, correctly rounded.
 [[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept {
 #ifdef __CUDA_ARCH__

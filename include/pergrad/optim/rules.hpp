@@ -20,8 +20,48 @@ namespace pergrad::inline v0_1::rules {
 /// a * b + c, rounded once.
 [[nodiscard]] PERGRAD_HD inline float fused(float a, float b, float c) noexcept { return __builtin_fmaf(a, b, c); }
 [[nodiscard]] PERGRAD_HD inline double fused(double a, double b, double c) noexcept { return __builtin_fma(a, b, c); }
-[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept { return __builtin_sqrtf(x); }
-[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept { return __builtin_sqrt(x); }
+/// a * b and a / b, rounded: said so, or device code may take a * b into an fma and divide in a hurry.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar product(Scalar a, Scalar b) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Scalar) == 4) return __fmul_rn(a, b);
+  if constexpr (sizeof(Scalar) == 8) return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar quotient(Scalar a, Scalar b) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Scalar) == 4) return __fdiv_rn(a, b);
+  if constexpr (sizeof(Scalar) == 8) return __ddiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar difference(Scalar a, Scalar b) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Scalar) == 4) return __fsub_rn(a, b);
+  if constexpr (sizeof(Scalar) == 8) return __dsub_rn(a, b);
+#else
+  return a - b;
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __dsqrt_rn(x);
+#else
+  return __builtin_sqrt(x);
+#endif
+}
 
 template <class Scalar>
 struct sgd_rule {
@@ -39,7 +79,7 @@ struct momentum_rule {
   Scalar momentum;
 
   PERGRAD_HD void operator()(Scalar gradient, Scalar& parameter, Scalar& velocity) const noexcept {
-    velocity = fused(momentum, velocity, factor * gradient);
+    velocity = fused(momentum, velocity, product(factor, gradient));
     parameter = fused(-rate, velocity, parameter);
   }
 };
@@ -56,11 +96,11 @@ struct adam_rule {
   Scalar stability;
 
   PERGRAD_HD void operator()(Scalar gradient, Scalar& parameter, Scalar& first, Scalar& second) const noexcept {
-    const Scalar value = factor * gradient;
-    first = fused(beta1, first, rest1 * value);
-    const Scalar weighted = rest2 * value;
-    second = fused(beta2, second, weighted * value);
-    parameter = parameter - rate * first / fused(square_root(second), correction, stability);
+    const Scalar value = product(factor, gradient);
+    first = fused(beta1, first, product(rest1, value));
+    second = fused(beta2, second, product(product(rest2, value), value));
+    const Scalar denominator = fused(square_root(second), correction, stability);
+    parameter = difference(parameter, quotient(product(rate, first), denominator));
   }
 };
 

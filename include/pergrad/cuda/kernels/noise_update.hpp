@@ -136,7 +136,7 @@ struct update_kernel {
  private:
   [[nodiscard]] PERGRAD_HD Scalar sum_of_lanes(std::int64_t element) const noexcept {
     Scalar sum = lanes[element];
-    for (int lane = 1; lane < lane_count; ++lane) sum = sum + lanes[lane * lane_stride + element];
+    for (int lane = 1; lane < lane_count; ++lane) sum = add(sum, lanes[lane * lane_stride + element]);
     return sum;
   }
   PERGRAD_HD void use(std::int64_t element, Scalar value) const noexcept {
