@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include <pergrad/batch.hpp>
@@ -16,6 +17,13 @@
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {
+
+namespace on_device {
+
+template <class Network, class Loss, class Device>
+class trainer;
+
+}  // namespace on_device
 
 /// Runs everything on a device: an emulated_device, or a GPU as `pergrad::cuda`. Give the same executor to the network,
 /// the tape and every evaluation; results come back to the host. Not copyable; tapes keep the device alive.
@@ -32,10 +40,18 @@ class basic_device_executor {
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
 
+  /// One line that says why there is no such device here; empty if there is one.
+  [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
+  { return Device::missing(); }
+
   [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
   /// The host thread that finishes what the device began.
   [[nodiscard]] const host& crew() const noexcept { return crew_; }
 
+  /// The library's own: what a trainer keeps on the device.
+  template <class Network, class Loss>
+  using trainer = on_device::trainer<Network, Loss, Device>;
   /// The library's own: the memory of a tape.
   template <class Network>
   [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
