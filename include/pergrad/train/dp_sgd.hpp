@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
@@ -61,16 +63,16 @@ struct step_metrics {
   std::size_t non_finite = 0;  ///< samples that were left out
 };
 
-template <class Network, class Loss, random_generator Generator>
+template <class Network, class Loss, random_generator Generator, executor Executor>
 class dp_sgd;
 namespace unprotected {
-template <class Network, class Loss, class Generator>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator>
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
 class dp_sgd {
  public:
   using scalar = typename Network::scalar;
@@ -80,7 +82,7 @@ class dp_sgd {
   static constexpr bool is_private = Generator::is_private;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
-  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
          Generator generator = Generator{})
       : executor_{&executor},
         network_{&network},
@@ -88,9 +90,7 @@ class dp_sgd {
         options_{checked(options)},
         generator_{std::move(generator)},
         tape_{executor, options.max_batch},
-        total_{executor},
         update_{executor},
-        optimizer_{make_optimizer(options)},
         accountant_{options.budget},
         event_{options.sampling->event(*options.noise)} {
     records_.reserve(options.max_batch.count);
@@ -105,6 +105,7 @@ class dp_sgd {
                                   std::to_string(deviation));
     }
     accountant_.prepare(event_);
+    make_part();
   }
 
   /// Would one more step keep to the budget? Always true without one.
@@ -117,22 +118,23 @@ class dp_sgd {
     require_fit(records);
     accountant_.spend(event_);
     metrics_ = {};
-    total_is_empty_ = true;
     records_.clear();
     const std::uint64_t sampling_step = generator_.next_step();
     randomness_ = {&generator_.key(), sampling_step};
+    if constexpr (detail::device_executor<Executor>) {
+      part_->prepare(records);
+    } else {
+      part_->total_is_empty = true;
+    }
     options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
-      records_.push_back(static_cast<std::uint32_t>(record));
       if (records_.size() == options_.max_batch.count) add_chunk(records);
+      records_.push_back(static_cast<std::uint32_t>(record));
     });
-    add_chunk(records);
-    if (total_is_empty_) total_.clear(sensitivity());
+    finish_step(records);
     if (options_.private_metrics) {
       metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                     : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
     }
-    evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
-    std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
   }
 
   /// Steps taken, each with its noise.
@@ -142,10 +144,13 @@ class dp_sgd {
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   /// The noised gradient of the last step, before division: released.
-  [[nodiscard]] const private_gradient<Network>& last_update() const noexcept { return update_; }
+  [[nodiscard]] const private_gradient<Network>& last_update() const {
+    if constexpr (detail::device_executor<Executor>) part_->fetch_update(gradient_access::values(update_));
+    return update_;
+  }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
 
   [[nodiscard]] static const dp_sgd_options& checked(const dp_sgd_options& options) {
     const auto require = [](bool given, const char* name) {
@@ -191,6 +196,29 @@ class dp_sgd {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum};
   }
+  /// What a step needs on the host; a device has its own.
+  struct host_part {
+    bounded_total<Network> total;
+    any_optimizer optimizer;
+    bool total_is_empty = true;  ///< no chunk of this step is in it: its values are those of the step before
+  };
+  [[nodiscard]] static constexpr auto kind_of_part() {
+    if constexpr (detail::device_executor<Executor>) {
+      return std::type_identity<typename Executor::template trainer<Network, Loss>>{};
+    } else {
+      return std::type_identity<host_part>{};
+    }
+  }
+  using part_type = typename decltype(kind_of_part())::type;
+  void make_part() {
+    if constexpr (detail::device_executor<Executor>) {
+      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
+      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, generator_.key(), sensitivity());
+      with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
+    } else {
+      part_ = std::make_unique<part_type>(part_type{bounded_total<Network>{*executor_}, make_optimizer(options_)});
+    }
+  }
 
   template <class Function>
   auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
@@ -210,20 +238,54 @@ class dp_sgd {
     }
   }
   [[nodiscard]] double sensitivity() {
+    return with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+  }
+  template <class Function>
+  auto with_empty_batch(Function&& f) {
     const std::vector<std::uint32_t> nobody;
     const dataset<input_value, target> no_records{
         {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
-                        [](const auto& sum) { return sum.sensitivity(); });
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
+  }
+
+  /// The last chunk, if there is one, then noise and update.
+  void finish_step(const dataset<input_value, target>& records) {
+    if constexpr (detail::device_executor<Executor>) {
+      run_on_device(true, generator_.next_step());
+    } else {
+      add_chunk(records);
+      if (part_->total_is_empty) part_->total.clear(sensitivity());
+      evaluate_into(*executor_, update_, part_->total + gaussian_noise(*options_.noise, generator_));
+      std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); },
+                 part_->optimizer);
+    }
+  }
+  void run_on_device(bool last, std::uint64_t noise_step) {
+    part_->run(records_, last, noise_step);
+    if (options_.private_metrics) {
+      const std::span<double> chunk_losses{losses_.data(), records_.size()};
+      const std::span<double> chunk_norms{norms_.data(), records_.size()};
+      part_->fetch_facts(chunk_losses, chunk_norms);
+      note(chunk_losses, chunk_norms);
+    }
+    records_.clear();
   }
 
   void add_chunk(const dataset<input_value, target>& records) {
     if (records_.empty()) return;
+    if constexpr (detail::device_executor<Executor>) {
+      run_on_device(false, 0);
+    } else {
+      add_chunk_on_host(records);
+    }
+  }
+  void add_chunk_on_host(const dataset<input_value, target>& records) {
     const batch<Network, Loss> chunk{records, records_};
     const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
     with_clipped(gradients_of_chunk, [&](const auto& sum) {
-      const auto grow = [&] { return total_is_empty_ ? assign(total_, sum) : accumulate(total_, sum); };
+      bounded_total<Network>& total = part_->total;
+      const auto grow = [&] { return part_->total_is_empty ? assign(total, sum) : accumulate(total, sum); };
       if (!options_.private_metrics) {
         evaluate_into(*executor_, grow());
         return;
@@ -235,7 +297,7 @@ class dp_sgd {
                                  assign(chunk_norms, l2_norms(gradients)));
       note(chunk_losses, chunk_norms);
     });
-    total_is_empty_ = false;
+    part_->total_is_empty = false;
     records_.clear();
   }
   void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
@@ -252,16 +314,13 @@ class dp_sgd {
     }
   }
 
-  const host* executor_;
+  const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
   dp_sgd_options options_;
   Generator generator_;
   tape<Network> tape_;
-  bounded_total<Network> total_;
-  bool total_is_empty_ = true;  ///< no chunk of this step is in it: its values are those of the step before
-  private_gradient<Network> update_;
-  any_optimizer optimizer_;
+  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
   double clip_norm_ = 0;  ///< above it, a norm counts as clipped
@@ -270,21 +329,22 @@ class dp_sgd {
   std::vector<double> losses_;
   std::vector<double> norms_;
   step_metrics metrics_;
+  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator>
+template <class Network, class Loss, random_generator Generator, executor Executor>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
  public:
   static constexpr bool is_private = Generator::is_private;
   template <class Any>
-  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
-  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
   step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
 };
 
@@ -292,18 +352,26 @@ template <class Network, class Loss>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
 template <class Network, class Loss, random_generator Generator>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+template <detail::device_executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
+template <detail::device_executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <class Network, class Loss>
 dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator>;
+template <detail::device_executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator, Executor>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer) {
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
   return trainer.metrics_;
 }
 
