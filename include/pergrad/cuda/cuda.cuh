@@ -4,6 +4,7 @@
 
 #include <pergrad/cuda/cuda_device.cuh>
 #include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/trainer.hpp>
 
 namespace pergrad::inline v0_1 {
 
