@@ -50,6 +50,7 @@ class trainer {
                  .beta1 = options.adam.beta1,
                  .beta2 = options.adam.beta2,
                  .stability = options.adam.stability};
+    parts_.reserve(memory_->max_batch() * layers);
     const std::size_t bytes = Network::parameter_count * sizeof(scalar);
     memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);
     memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().second_moment), bytes);
@@ -165,10 +166,11 @@ class trainer {
     const arena_layout& places = memory_->places();
     memory_->put(places.groups, groups.data(), groups.size());
     memory_->put(places.bounds, bounds.data(), bounds.size());
-    rule_ = {.kind = clip_rule::kind_type::grouped,
-             .bounds = memory_->template at<const double>(places.bounds),
-             .group_of = memory_->template at<const int>(places.groups),
-             .groups = static_cast<int>(Groups)};
+    rule_ = {};
+    rule_.kind = clip_rule::kind_type::grouped;
+    rule_.bounds = memory_->template at<const double>(places.bounds);
+    rule_.group_of = memory_->template at<const int>(places.groups);
+    rule_.groups = static_cast<int>(Groups);
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<scalar*>(to), memory_->places().parameters,
