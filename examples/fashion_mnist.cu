@@ -5,7 +5,7 @@
 // reaches that in each step: draw every record with the same small probability q, clip each record's gradient to l2
 // norm C, add up, add Gaussian noise of deviation sigma C, divide by a public constant. An accountant turns (sigma, q,
 // steps) into the (epsilon, delta) that has been spent. The network and the constants are those of Tramer & Boneh 2021;
-// that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.hpp.
+// that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.cpp.
 #include "common/fashion_mnist.hpp"
 
 #include <string>

@@ -5,15 +5,86 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <set>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <type_traits>
 #include <variant>
 
 namespace example {
+namespace cli {
+namespace {
+
+template <class Number>
+Number parse_number(const std::string& text, const range<Number>& allowed) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool whole_argument = stop == end && !text.empty();
+  if ((error != std::errc{} && error != std::errc::result_out_of_range) || !whole_argument ||
+      (error == std::errc{} && !allowed.holds(value)) || error == std::errc::result_out_of_range) {
+    const char* const kind = std::is_same_v<Number, double> ? "a number" : "a whole number";
+    throw refused(std::string("needs ") + kind + " of " + allowed.text() + ", got '" + text + "'");
+  }
+  return value;
+}
+
+}  // namespace
+
+double parse(const std::string& text, const real_range& allowed) { return parse_number(text, allowed); }
+std::uint64_t parse(const std::string& text, const whole_range& allowed) { return parse_number(text, allowed); }
+
+void binder::text(const std::string& name, std::string& member, const std::string& kind, const std::string& help) {
+  entries_.push_back({name, member, help, kind, [&member](const std::string& text) {
+                        if (text.empty()) {
+                          throw refused("must not be empty");
+                        }
+                        member = text;
+                      }});
+}
+
+void binder::choice(const std::string& name, std::string& member, const std::set<std::string>& allowed,
+                    const std::string& help) {
+  std::string list;
+  for (const std::string& word : allowed) {
+    list += (list.empty() ? "" : "|") + word;
+  }
+  entries_.push_back({name, member, help, list, [&member, allowed, list](const std::string& text) {
+                        if (!allowed.contains(text)) {
+                          throw refused("needs one of " + list + ", got '" + text + "'");
+                        }
+                        member = text;
+                      }});
+}
+
+}  // namespace cli
+
+std::string shortest(double value) {
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
+}
+
+std::string one_line(std::string text) {
+  for (char& character : text) {
+    if (static_cast<unsigned char>(character) < 0x20 || character == 0x7f) {
+      character = '?';
+    }
+  }
+  return text;
+}
+
+void complain(const program& what, const std::string& message) {
+  std::fprintf(stderr, "%s: %s\n", what.name.c_str(), one_line(message).c_str());
+}
+
 namespace {
 
 void add_options(CLI::App& app, const cli::binder& bind, options& chosen) {

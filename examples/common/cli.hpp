@@ -6,18 +6,13 @@
 // "0x10", "nan", "-3" and a seed of more than 64 bits are refused instead of being read as something else.
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -49,21 +44,10 @@ struct bad_value : std::invalid_argument {
 };
 
 /// The shortest text that reads back as the same number.
-[[nodiscard]] inline std::string shortest(double value) {
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return {text, end};
-}
+[[nodiscard]] std::string shortest(double value);
 
 /// One line whatever the text: control characters, which may come from the command line or a path, become '?'.
-[[nodiscard]] inline std::string one_line(std::string text) {
-  for (char& character : text) {
-    if (static_cast<unsigned char>(character) < 0x20 || character == 0x7f) {
-      character = '?';
-    }
-  }
-  return text;
-}
+[[nodiscard]] std::string one_line(std::string text);
 
 /// What the programs differ in, as far as their options and reports say it.
 struct program {
@@ -80,9 +64,7 @@ struct program {
   options defaults;
 };
 
-inline void complain(const program& what, const std::string& message) {
-  std::fprintf(stderr, "%s: %s\n", what.name.c_str(), one_line(message).c_str());
-}
+void complain(const program& what, const std::string& message);
 
 namespace cli {
 
@@ -110,19 +92,9 @@ struct refused : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-template <class Number>
-[[nodiscard]] Number parse(const std::string& text, const range<Number>& allowed) {
-  Number value{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool whole_argument = stop == end && !text.empty();
-  if ((error != std::errc{} && error != std::errc::result_out_of_range) || !whole_argument ||
-      (error == std::errc{} && !allowed.holds(value)) || error == std::errc::result_out_of_range) {
-    const char* const kind = std::is_same_v<Number, double> ? "a number" : "a whole number";
-    throw refused(std::string("needs ") + kind + " of " + allowed.text() + ", got '" + text + "'");
-  }
-  return value;
-}
+/// Reads a whole text as a number of the range. Throws `refused`.
+[[nodiscard]] double parse(const std::string& text, const real_range& allowed);
+[[nodiscard]] std::uint64_t parse(const std::string& text, const whole_range& allowed);
 
 /// One option: how it is written, what --help says, and what its text does.
 struct entry {
@@ -147,28 +119,10 @@ class binder {
                         }});
   }
 
-  void text(const std::string& name, std::string& member, const std::string& kind, const std::string& help) {
-    entries_.push_back({name, member, help, kind, [&member](const std::string& text) {
-                          if (text.empty()) {
-                            throw refused("must not be empty");
-                          }
-                          member = text;
-                        }});
-  }
+  void text(const std::string& name, std::string& member, const std::string& kind, const std::string& help);
 
   void choice(const std::string& name, std::string& member, const std::set<std::string>& allowed,
-              const std::string& help) {
-    std::string list;
-    for (const std::string& word : allowed) {
-      list += (list.empty() ? "" : "|") + word;
-    }
-    entries_.push_back({name, member, help, list, [&member, allowed, list](const std::string& text) {
-                          if (!allowed.contains(text)) {
-                            throw refused("needs one of " + list + ", got '" + text + "'");
-                          }
-                          member = text;
-                        }});
-  }
+              const std::string& help);
 
   [[nodiscard]] const std::vector<entry>& entries() const noexcept { return entries_; }
 

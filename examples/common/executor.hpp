@@ -38,6 +38,12 @@ template <class Executor>
   }
 }
 
+/// Waits until everything is done that the executor has begun.
+template <class Executor>
+void wait_for([[maybe_unused]] const Executor& executor) {
+  if constexpr (requires { executor.device().synchronise(); }) executor.device().synchronise();
+}
+
 /// In a few words, for the line about the network.
 template <class Executor>
 [[nodiscard]] std::string describe_executor([[maybe_unused]] const options& chosen) {

@@ -5,8 +5,16 @@
 #include <CLI/Version.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
+#include <cmath>
 #include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <variant>
 #include <vector>
 #include <zlib.h>
@@ -112,7 +120,77 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
   return json;
 }
 
+// Replaces DIR/NAME by `content` as one act: who reads it sees the old file or the whole new one. Throws
+// std::system_error.
+void write_file(const std::string& directory, const std::string& name, std::string_view content) {
+  const std::filesystem::path path = std::filesystem::path(directory) / name;
+  const std::filesystem::path partial = path.string() + ".partial";
+  const auto fail = [&path](int code) {
+    throw std::system_error(code, std::generic_category(), "cannot write " + path.string());
+  };
+  errno = 0;
+  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
+  stream.write(content.data(), static_cast<std::streamsize>(content.size()));
+  stream.close();
+  std::error_code error;
+  if (!stream) {
+    const int code = errno;
+    std::filesystem::remove(partial, error);
+    fail(code);
+  }
+  std::filesystem::rename(partial, path, error);
+  if (error) {
+    const int code = error.value();
+    std::filesystem::remove(partial, error);
+    fail(code);
+  }
+}
+
 }  // namespace
+
+std::string epsilon_text(double epsilon) {
+  char text[64];
+  const double scaled = epsilon * 1e4 * (1 - 1e-12);  // not up by a rounding error
+  const double up = std::abs(scaled) < 1e15 ? std::ceil(scaled) / 1e4 : epsilon;
+  std::snprintf(text, sizeof text, "%.4f", up);
+  return text;
+}
+
+std::string delta_text(double delta) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", delta);
+  return text;
+}
+
+std::string accuracy_text(double accuracy) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.4f", accuracy);
+  return text;
+}
+
+std::string summary(const run_report& report) {
+  const epoch_record& last = report.epochs.back();
+  return "test accuracy " + accuracy_text(last.test_accuracy) + ", epsilon " + epsilon_text(last.epsilon) + ", delta " +
+         delta_text(report.chosen.delta);
+}
+
+void check_output_folder(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error || !std::filesystem::is_directory(directory)) {
+    throw std::runtime_error("cannot make the output folder " + directory + ": " +
+                             (error ? error.message() : "it is not a folder"));
+  }
+  for (const char* name : {"report.json", "report.svg"}) {
+    const auto path = std::filesystem::path(directory) / name;
+    if (std::filesystem::is_directory(path, error)) {
+      throw std::runtime_error("cannot write " + path.string() + ": it is a folder");
+    }
+  }
+  const std::string probe = ".pergrad-probe";
+  write_file(directory, probe, "");
+  std::filesystem::remove(std::filesystem::path(directory) / probe, error);
+}
 
 void write_reports(const run_report& report) {
   write_file(report.chosen.out, "report.json",
