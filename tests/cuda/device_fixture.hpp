@@ -167,4 +167,41 @@ void check_same(const std::vector<Value>& found, const std::vector<Value>& wante
 template <class Scalar>
 inline constexpr double tolerance = std::is_same_v<Scalar, float> ? 1e-5 : 1e-12;
 
+/// Every result of one network, on both executors. Norms that are bounds are compared with the host's of the same kind.
+template <class Network, class Loss, pg::norm_method HostMethod = pg::norm_method::automatic>
+void compare(const std::string& what) {
+  using scalar = typename Network::scalar;
+  constexpr double allowed = tolerance<scalar>;
+  both<Network, Loss> it{11};
+  const auto of_host = pg::with_method<HostMethod>(it.on_host());
+  const auto of_device = it.on_device();
+  const pg::l2_clip_norm bound{0.3};
+  const auto rows = pg::unprotected::evaluate(it.host, pg::materialise(of_host));
+  check_close(it.evaluate(pg::materialise(of_device)), rows, allowed, what + ": rows");
+  const auto compare_one = [&](const auto& found, const auto& wanted, const char* name) {
+    check_close(it.evaluate(found), pg::unprotected::evaluate(it.host, wanted), allowed, what + ": " + name);
+  };
+  compare_one(pg::losses(of_device), pg::losses(of_host), "losses");
+  compare_one(pg::outputs(of_device), pg::outputs(of_host), "outputs");
+  compare_one(pg::l2_norms(of_device), pg::l2_norms(of_host), "norms");
+  compare_one(pg::sum(pg::clip(of_device, bound)), pg::sum(pg::clip(of_host, bound)), "clipped sum");
+  compare_one(pg::sum(pg::clip_per_layer(of_device, bound)), pg::sum(pg::clip_per_layer(of_host, bound)), "per layer");
+  compare_one(pg::sum(pg::normalise(of_device, bound)), pg::sum(pg::normalise(of_host, bound)), "normalised");
+  compare_one(pg::mean(of_device), pg::mean(of_host), "mean");
+  compare_one(pg::second_moment(of_device), pg::second_moment(of_host), "second moment");
+  compare_one(pg::gram(of_device), pg::gram(of_host), "gram");
+  compare_one(pg::weighted_sum(of_device, pg::losses(of_device)), pg::weighted_sum(of_host, pg::losses(of_host)),
+              "weighted by losses");
+  compare_one(pg::dot(of_device, std::span<const scalar>{rows}.first(Network::parameter_count)),
+              pg::dot(of_host, std::span<const scalar>{rows}.first(Network::parameter_count)), "projection");
+  compare_one(pg::materialise(pg::clip(of_device, bound)), pg::materialise(pg::clip(of_host, bound)), "clipped rows");
+  compare_one(of_device[4], of_host[4], "one row");
+  compare_one(pg::l2_norms(pg::with_method<pg::norm_method::gram>(of_device)), pg::l2_norms(of_host), "norms by gram");
+  compare_one(pg::l2_norms(pg::with_method<pg::norm_method::direct>(of_device)), pg::l2_norms(of_host), "direct norms");
+  compare_one(pg::sum(pg::clip(pg::with_method<pg::norm_method::instantiate>(of_device), bound)),
+              pg::sum(pg::clip(of_host, bound)), "instantiated");
+  compare_one(pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_device), bound)),
+              pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_host), bound)), "clipped sum by gram");
+}
+
 }  // namespace device_fixture

@@ -8,6 +8,7 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/functions.hpp>
+#include <pergrad/cuda/plan.hpp>
 #include <pergrad/cuda/tables.hpp>
 #include <pergrad/detail/graph.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -361,13 +362,18 @@ struct build_tables {
   static constexpr void add(tables& t, op_row& row, int layer, outer_leaf leaf) {
     leaf.node = row.node;
     leaf.layer = layer;
-    leaf.method = Program::method_for(leaf.view);
-    if (leaf.method == norm_method::instantiate && t.kept + leaf.size() > Program::most_kept_here) {
+    leaf.method = cheapest_on_device(leaf.view);
+    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
       leaf.method = norm_method::direct;
     }
     if (leaf.method == norm_method::instantiate) {
       leaf.kept = t.kept;
       t.kept += leaf.size();
+    }
+    if (Program::layered) {
+      leaf.squares = t.squares;
+      leaf.square_count = leaf.view.groups * square_tiles_of(leaf.view);
+      t.squares += leaf.square_count;
     }
     t.outer[static_cast<std::size_t>(t.outer_count++)] = leaf;
     row.last_outer = t.outer_count;

@@ -19,58 +19,12 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/noise_update.hpp>
-#include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/launches.hpp>
 #include <pergrad/cuda/memory.hpp>
 #include <pergrad/host/request.hpp>
 
 namespace pergrad::inline v0_1::on_device {
-
-/// The kernel that takes samples through a network, for one evaluation or step.
-template <class Loss, class Network, class Device>
-[[nodiscard]] auto make_sample_kernel(
-    const network_memory<Network, Device>& memory,
-    const batch_view<typename Network::scalar, target_of<Loss, typename Network::scalar>>& samples, bool per_layer) {
-  using scalar = typename Network::scalar;
-  using program_type = program<Network>;
-  if constexpr (!marked_for_devices<Loss>) static_cast<void>(error::loss_has_no_device_code<Loss>{});
-  const arena_layout& places = memory.places();
-  const int layers = std::max(1, program_type::table.layers);
-  return sample_kernel<scalar, Loss, typename program_type::functions, sample_threads<Network>>{
-      .state = memory.state(),
-      .tables = memory.tables(),
-      .samples = samples,
-      .parameters = memory.parameters(),
-      .results = {.losses = memory.template at<double>(places.losses),
-                  .norms = memory.template at<norm_bound>(places.norms),
-                  .weights = memory.template at<scalar>(places.weights),
-                  .weight_stride = per_layer ? layers : 1,
-                  .outputs = nullptr},
-      .rule = {},
-      .method = {},
-      .output = program_type::table.output,
-      .output_gradient = program_type::table.output_gradient,
-      .output_size = static_cast<int>(Network::output_shape.size()),
-      .backward = 1,
-      .norms = 1};
-}
-template <class Network, class Device, class Target>
-[[nodiscard]] auto make_sum_kernel(const network_memory<Network, Device>& memory,
-                                   const batch_view<typename Network::scalar, Target>& samples, bool per_layer) {
-  using scalar = typename Network::scalar;
-  const arena_layout& places = memory.places();
-  return sum_kernel<scalar, Target, sum_threads>{
-      .state = memory.state(),
-      .tables = memory.tables(),
-      .samples = samples,
-      .method = {},
-      .weights = memory.template at<scalar>(places.weights),
-      .weight_stride = per_layer ? std::max(1, program<Network>::table.layers) : 1,
-      .per_layer = per_layer ? 1 : 0,
-      .squares = 0,
-      .lanes = lane_count<Network>,
-      .sums = memory.template at<scalar>(places.sums)};
-}
 
 /// The tape of one network on a device: its memory there and what an evaluation needs on the host.
 template <class Network, class Device>
@@ -121,12 +75,13 @@ class engine {
     const auto view = memory_.samples(memory_.template at<const scalar>(places.inputs),
                                       memory_.template at<const target>(places.targets), target_count);
     const method_choice method{request.method, request.method_layers};
-    auto forward_backward = make_sample_kernel<Loss>(memory_, view, true);
-    forward_backward.results.outputs = memory_.template at<scalar>(places.outputs);
-    forward_backward.method = method;
-    forward_backward.backward = request.backward ? 1 : 0;
-    forward_backward.norms = request.needs_facts() ? 1 : 0;
-    device.launch(forward_backward, static_cast<int>(request.count));
+    const launcher<Network, Device, target> launch{memory_, view};
+    launch.template samples<Loss>({.rule = {},
+                                   .method = method,
+                                   .backward = request.backward,
+                                   .norms = request.needs_facts(),
+                                   .outputs = memory_.template at<scalar>(places.outputs),
+                                   .samples = static_cast<int>(request.count)});
 
     const bool facts_wanted = request.backward && request.needs_facts();
     if (request.direction != nullptr) {
@@ -143,7 +98,7 @@ class engine {
       }
     }
     if (!request.backward) return;
-    for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], view, method);
+    for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
     if (request.rows != nullptr) write_rows(request, view, method);
   }
 
@@ -172,31 +127,30 @@ class engine {
     }
     return facts;
   }
-  /// Asks the host's expression for the weights and sends them to the device.
+  /// Asks the host's expression for the weights and sends them to the device, [layer][sample].
   void send_weights(const request_type& request, const on_host::sum_request<scalar>& sum) {
-    const std::size_t stride = sum.per_layer ? std::max<std::size_t>(1, layers) : 1;
+    std::array<scalar, std::max<std::size_t>(1, layers)> of_sample{};
+    const std::size_t count = sum.per_layer ? layers : 1;
     for (std::size_t b = 0; b < request.count; ++b) {
-      sum.weigh(sum.weigher, facts_of(request, b, true), weights_.data() + b * stride);
+      sum.weigh(sum.weigher, facts_of(request, b, true), of_sample.data());
+      for (std::size_t layer = 0; layer < count; ++layer) weights_[layer * memory_.max_batch() + b] = of_sample[layer];
     }
-    memory_.put(memory_.places().weights, weights_.data(), request.count * stride);
+    memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
-  template <class Target>
-  void form_sum(const request_type& request, const on_host::sum_request<scalar>& sum,
-                const batch_view<scalar, Target>& view, const method_choice& method) {
+  template <class Launcher>
+  void form_sum(const request_type& request, const on_host::sum_request<scalar>& sum, const Launcher& launch,
+                const method_choice& method) {
     const arena_layout& places = memory_.places();
-    auto kernel = make_sum_kernel(memory_, view, sum.per_layer);
-    kernel.method = method;
-    kernel.squares = sum.squares ? 1 : 0;
-    if (sum.unit) {
-      kernel.weights = nullptr;
-    } else {
-      send_weights(request, sum);
-    }
-    memory_.device().launch(kernel, leaf_blocks<Network> * lane_count<Network>);
+    if (!sum.unit) send_weights(request, sum);
+    launch.sum({.method = method,
+                .weights = sum.unit ? nullptr : memory_.template at<const scalar>(places.weights),
+                .per_layer = sum.per_layer,
+                .squares = sum.squares,
+                .samples = static_cast<int>(request.count)});
     update_kernel<scalar, update::release_only, 0> reduce{};
     reduce.state = memory_.state();
     reduce.settings.divisor = 1;
-    reduce.lanes = kernel.sums;
+    reduce.lanes = memory_.template at<const scalar>(places.sums);
     reduce.lane_count = lane_count<Network>;
     reduce.lane_stride = reduce.count = static_cast<std::int64_t>(parameter_count);
     reduce.released = memory_.template at<scalar>(places.released);
@@ -219,8 +173,7 @@ class engine {
         .samples = view,
         .method = method,
         .weights = weighted ? memory_.template at<const scalar>(places.weights) : nullptr,
-        .weight_stride = per_layer ? static_cast<int>(layers) : 1,
-        .per_layer = per_layer ? 1 : 0,
+        .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks<Network>,
         .rows = memory_.template at<scalar>(places.rows)};

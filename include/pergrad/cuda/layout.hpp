@@ -34,14 +34,21 @@ inline constexpr int sample_threads = [] {
 }();
 inline constexpr int sum_threads = 128;
 
-/// Blocks that hold every element of every leaf.
+/// Blocks that hold every element of every outer leaf.
 template <class Network>
-inline constexpr int leaf_blocks = [] {
+inline constexpr int outer_blocks = [] {
   constexpr const auto& table = program<Network>::table;
   int blocks = 0;
   for (int k = 0; k < table.outer_count; ++k) {
     blocks += blocks_for(table.outer[static_cast<std::size_t>(k)].size(), sum_threads);
   }
+  return blocks;
+}();
+/// Blocks that hold every element of every leaf, the outer ones first.
+template <class Network>
+inline constexpr int leaf_blocks = [] {
+  constexpr const auto& table = program<Network>::table;
+  int blocks = outer_blocks<Network>;
   for (int k = 0; k < table.elementwise_count; ++k) {
     blocks += blocks_for(table.elementwise[static_cast<std::size_t>(k)].count, sum_threads);
   }
@@ -64,7 +71,8 @@ struct arena_layout {
   std::size_t kept = 0;
   std::size_t losses = 0;
   std::size_t norms = 0;
-  std::size_t weights = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
   std::size_t outputs = 0;
   std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
   std::size_t targets = 0;
@@ -96,6 +104,8 @@ template <class Network>
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
   constexpr std::size_t parameters = Network::parameter_count;
   constexpr std::size_t layers = std::max<std::size_t>(1, count(table.layers));
+  const std::size_t most_workspaces =
+      program<Network>::layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) {
     constexpr std::size_t line = 256;
@@ -112,10 +122,11 @@ template <class Network>
   place(a.groups, layers * sizeof(int));
   place(a.bounds, layers * sizeof(double));
   place(a.parameters, (parameters + Network::frozen_parameter_count) * sizeof(scalar));
-  place(a.workspaces, max_batch * count(table.workspace) * sizeof(scalar));
+  place(a.workspaces, most_workspaces * count(table.workspace) * sizeof(scalar));
   place(a.kept, max_batch * count(table.kept) * sizeof(scalar));
   place(a.losses, max_batch * sizeof(double));
   place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(table.squares) * sizeof(double));
   place(a.weights, max_batch * layers * sizeof(scalar));
   place(a.outputs, max_batch * Network::output_shape.size() * sizeof(scalar));
   place(a.inputs, max_batch * Network::input_shape.size() * sizeof(scalar));

@@ -15,6 +15,7 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/build.hpp>
 #include <pergrad/cuda/functions.hpp>
+#include <pergrad/cuda/plan.hpp>
 #include <pergrad/cuda/tables.hpp>
 #include <pergrad/detail/gate.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -68,27 +69,6 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
   }
 }
 
-/// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
-/// device's cache.
-inline constexpr int most_kept = 1 << 15;
-/// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
-/// 2 T operations an element. An estimate from data sheets, not measured.
-inline constexpr int positions_worth_keeping = 16;
-
-/// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
-/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
-[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
-  const double positions = view.positions();
-  const double width = view.view_width();
-  const double outputs = view.outputs;
-  if (view.positions() == 1) return norm_method::product;
-  constexpr double dot_element = 4;
-  const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
-  const double direct = 2 * positions * width * outputs;
-  if (gram < direct) return norm_method::gram;
-  return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
-}
-
 /// The tables of a network.
 template <class Network>
 struct program {
@@ -99,8 +79,7 @@ struct program {
   template <std::size_t Index>
   using layer_at = typename structure::template layer_at<Index>;
 
-  static constexpr int most_kept_here = most_kept;
-  static constexpr norm_method method_for(const affine_view& view) { return cheapest_on_device(view); }
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
 
   static constexpr int most_leaves = [] {
     std::size_t count = 1;
@@ -126,6 +105,7 @@ struct program {
     int scalars = 0;    ///< divisors
     int workspace = 0;  ///< elements a sample
     int kept = 0;       ///< elements of a sample's kept gradients
+    int squares = 0;    ///< layered: partial squares of a sample's norms
     int output = 0;     ///< places of the network's output and its gradient
     int output_gradient = 0;
   };

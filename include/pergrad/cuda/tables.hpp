@@ -56,6 +56,8 @@ struct outer_leaf {
   int delta = 0;
   int parameters = 0;  ///< of the first weight among the parameters
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
+  int squares = 0;     ///< layered: of the first partial square among a sample's
+  int square_count = 0;
   norm_method method = norm_method::instantiate;
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
 };

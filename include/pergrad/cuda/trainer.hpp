@@ -20,6 +20,7 @@
 #include <pergrad/cuda/engine.hpp>
 #include <pergrad/cuda/executor.hpp>
 #include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/launches.hpp>
 #include <pergrad/detail/remote.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/network.hpp>
@@ -179,12 +180,13 @@ class trainer {
 
   void capture(const scalar* inputs, const target* targets) {
     const auto samples = memory_->samples(inputs, targets, target_count);
-    auto forward_backward = make_sample_kernel<Loss>(*memory_, samples, rule_.per_layer());
-    forward_backward.rule = rule_;
-    const auto sum = make_sum_kernel(*memory_, samples, rule_.per_layer());
+    const launcher<Network, Device, target> launch{*memory_, samples};
+    const auto most = static_cast<int>(memory_->max_batch());
     graph_ = memory_->device().capture([&] {
-      memory_->device().launch(forward_backward, static_cast<int>(memory_->max_batch()));
-      memory_->device().launch(sum, leaf_blocks<Network> * lane_count<Network>);
+      launch.template samples<Loss>({.rule = rule_, .samples = most});
+      launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
+                  .per_layer = rule_.per_layer(),
+                  .samples = most});
       if (options_.optimizer == optimizer_kind::adam) {
         launch_update<update::adam>();
       } else if (options_.momentum > 0) {

@@ -54,10 +54,29 @@ struct norm_worker {
         return by_product(leaf, part);
       case norm_method::gram:
         gram(leaf, part);
-        return rounding(leaf, part);
+        return rounding(leaf, false, part);
       default:
         return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
     }
+  }
+  /// The same where the sum adds (w delta) x over all positions, one product for the batch: `squares` are the parts of
+  /// ‖G‖² that affine_squares left, of any method but product and gram.
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+                                   norm_bound& part) const {
+    if (method == norm_method::product) return by_product(leaf, part);
+    if (method == norm_method::gram) {
+      gram(leaf, part);
+    } else {
+      sums own;
+      block.each([&](int t) {
+        double sum = 0;
+        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
+        own[t] = sum;
+      });
+      const double squared = block.sum(own, partial);
+      block.once([&] { part.squared += squared; });
+    }
+    rounding(leaf, true, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[Threads], norm_bound& part) const {
     Scalar* to = kept + leaf.kept;
@@ -164,15 +183,18 @@ struct norm_worker {
       });
     }
   }
-  /// What rounding adds to one sample's share of a sum over positions: slack = (γ sum_t |x_t||delta_t|)².
-  PERGRAD_HD void rounding(const outer_leaf& leaf, norm_bound& part) const {
+  /// What rounding adds to one sample's share of a sum over positions: slack = (γ sum_t |x_t||delta_t|)²; and where
+  /// w delta is formed first, spread = sum_t |x_t| sqrt(p).
+  PERGRAD_HD void rounding(const outer_leaf& leaf, bool scaled, norm_bound& part) const {
     const affine_view& view = leaf.view;
     for (int group = 0; group < view.groups; ++group) {
       sums magnitudes;
       sums x_sums;
       sums delta_sums;
+      sums spreads;
       block.each([&](int thread) {
         double magnitude = 0;
+        double spread = 0;
         double x_sum = 0;
         double delta_sum = 0;
         for (int t = thread; t < view.positions(); t += Threads) {
@@ -181,7 +203,9 @@ struct norm_worker {
           magnitude += square_root(x_squared * delta_squared);
           x_sum += square_root(x_squared);
           delta_sum += square_root(delta_squared);
+          spread += square_root(x_squared * view.outputs);
         }
+        spreads[thread] = spread;
         magnitudes[thread] = magnitude;
         x_sums[thread] = x_sum;
         delta_sums[thread] = delta_sum;
@@ -189,10 +213,12 @@ struct norm_worker {
       const double magnitude = block.sum(magnitudes, partial);
       const double x_sum = block.sum(x_sums, partial);
       const double delta_sum = block.sum(delta_sums, partial);
+      const double spread = block.sum(spreads, partial);
       constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
       block.once([&] {
         const double bound = (view.positions() + 2) * unit * magnitude;
         part.slack += bound * bound;
+        if (scaled) part.spread += spread;
         part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
       });
     }
@@ -265,10 +291,11 @@ struct clip_rule {
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
 
-/// The weights of one sample from the norms of its layers; the formulas are those of privacy/clip.hpp.
+/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
+/// privacy/clip.hpp.
 template <class Scalar>
 PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
-                      Scalar* weights) noexcept {
+                      Scalar* weights, int layer_stride) noexcept {
   const auto count = static_cast<std::size_t>(parameter_count);
   norm_bound whole;
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
@@ -285,7 +312,7 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
       }
       const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
       for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) weights[layer] = weight;
+        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
       }
     }
   }

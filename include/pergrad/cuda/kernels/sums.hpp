@@ -57,17 +57,17 @@ struct sum_kernel {
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* weights;  ///< nullptr: all are 1
-  int weight_stride;
-  int per_layer;  ///< a weight for each layer
-  int squares;    ///< of g_b², element by element
+  const Scalar* weights;  ///< [layer][sample]; nullptr: all are 1
+  int layer_stride;       ///< 0: one weight for all layers
+  int squares;            ///< of g_b², element by element
   int lanes;
-  Scalar* sums;  ///< [lane][parameter]
+  int first_block;  ///< of those that leaf_share counts: outer leaves come first
+  Scalar* sums;     ///< [lane][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int lane = block.index() % lanes;
-    const leaf_share share = leaf_share::of(tables, block.index() / lanes, Threads);
+    const leaf_share share = leaf_share::of(tables, first_block + block.index() / lanes, Threads);
     Scalar* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       if (share.outer >= 0) {
@@ -87,7 +87,7 @@ struct sum_kernel {
     return static_cast<int>((static_cast<std::uint64_t>(lane) + number - state->position % number) % number);
   }
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
-    return weights == nullptr ? Scalar{1} : weights[sample * weight_stride + (per_layer != 0 ? layer : 0)];
+    return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
   PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Scalar* to) const noexcept {
     const auto count = static_cast<int>(state->count);
@@ -130,8 +130,7 @@ struct row_kernel {
   batch_view<Scalar, Target> samples;
   method_choice method;
   const Scalar* weights;  ///< nullptr: all are 1
-  int weight_stride;
-  int per_layer;
+  int layer_stride;
   int first_sample;
   int leaf_blocks;
   Scalar* rows;
@@ -160,7 +159,7 @@ struct row_kernel {
  private:
   [[nodiscard]] PERGRAD_HD Scalar weighted(int sample, int layer, Scalar value) const noexcept {
     if (weights == nullptr) return value;
-    const Scalar weight = weights[sample * weight_stride + (per_layer != 0 ? layer : 0)];
+    const Scalar weight = weights[layer * layer_stride + sample];
     return weight == 0 ? Scalar{0} : multiply(weight, value);
   }
 };
