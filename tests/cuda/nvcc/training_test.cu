@@ -3,6 +3,8 @@
 //
 // The training program itself, as a user writes it, on a few hundred real images: it must end where the host executor
 // ends, in few graph nodes, and without an allocation or a wait in a step.
+#include "training.hpp"
+
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -13,7 +15,6 @@
 
 #include "../fake_runtime/fake_runtime.hpp"
 #include "check.hpp"
-#include "training.hpp"
 
 namespace {
 
