@@ -21,6 +21,6 @@ set(pergrad_has_cuda ON)
 # What our own CUDA programs are compiled with.
 add_library(pergrad_cuda_dev INTERFACE)
 target_link_libraries(pergrad_cuda_dev INTERFACE pergrad::pergrad)
-target_compile_features(pergrad_cuda_dev INTERFACE cuda_std_20)
-target_compile_options(pergrad_cuda_dev INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror all-warnings>
+# Not cuda_std_20: CMake 3.25 does not know it of nvcc 13.
+target_compile_options(pergrad_cuda_dev INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -Werror all-warnings>
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${PERGRAD_NATIVE}>>:-Xcompiler=-march=native>)

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/cublas.cuh - cuBLAS as the library behind gemm_door.hpp; not included without PERGRAD_CUBLAS=1
+// pergrad/cuda/cublas.cuh - cuBLAS as the library behind gemm_door.hpp; empty without PERGRAD_CUBLAS=1
 //
 // FP32 unless a call asks for TF32. The workspace is given by the caller, so that nothing is allocated in a capture.
 #pragma once
 
 #include <cstddef>
-#include <cublas_v2.h>
-#include <cuda_runtime_api.h>
 #include <stdexcept>
 #include <string>
 
 #include <pergrad/cuda/gemm_door.hpp>
+
+#if PERGRAD_CUBLAS
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -56,3 +59,5 @@ class cublas_library {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
+
+#endif  // PERGRAD_CUBLAS

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include <pergrad/cuda/cublas.cuh>
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/kernel.cuh>
 
@@ -192,6 +193,10 @@ class cuda_device {
   cuda_device& operator=(const cuda_device&) = delete;
   ~cuda_device() {
     if (staging_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
+#if PERGRAD_CUBLAS
+    library_.reset();
+    if (library_workspace_ != nullptr) release(library_workspace_);
+#endif
   }
 
   [[nodiscard]] static constexpr const char* name() noexcept { return "CUDA device"; }
@@ -268,6 +273,10 @@ class cuda_device {
     cuda_detail::check(cudaGraphLaunch(recorded.executable_.get(), stream_), "cudaGraphLaunch");
   }
   [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_; }
+#if PERGRAD_CUBLAS
+  /// A product by cuBLAS; its workspace is a second allocation, made with the device.
+  void library_gemm(const gemm_call& call) { library_->gemm(call); }
+#endif
   void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
  private:
@@ -275,11 +284,21 @@ class cuda_device {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
   }
-  void open() { staging_ = std::make_unique<cuda_detail::staging>(); }
+  void open() {
+    staging_ = std::make_unique<cuda_detail::staging>();
+#if PERGRAD_CUBLAS
+    library_workspace_ = allocate(cublas_workspace_bytes);
+    library_ = std::make_unique<cublas_library>(stream_, library_workspace_);
+#endif
+  }
 
   cuda_detail::owner<cudaStream_t, cuda_detail::stream_closer> own_stream_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
+#if PERGRAD_CUBLAS
+  void* library_workspace_ = nullptr;
+  std::unique_ptr<cublas_library> library_;
+#endif
 };
 
 static_assert(device<cuda_device>);

@@ -333,6 +333,11 @@ std::size_t live_handles() {
 }
 const std::vector<std::string>& last_graph() { return it().last_graph; }
 std::vector<std::string> take_violations() { return std::exchange(it().violations, {}); }
+void submit(void* stream, const std::string& name, std::function<void()> work) {
+  ::submit(stream_of(static_cast<cudaStream_t>(stream)), {name, std::move(work), 0});
+}
+bool on_the_device(const void* memory, std::size_t bytes) { return ::on_the_device(memory, bytes); }
+void blame(const std::string& what) { ::blame(what); }
 void fail_with(int error) { it().failing = error; }
 void fail_next_allocation() { it().fail_allocation = true; }
 

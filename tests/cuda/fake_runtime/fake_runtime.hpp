@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,11 @@ void reset();
 
 /// What must not have happened, since the last call. A program that leaves any ends with exit code 86.
 [[nodiscard]] std::vector<std::string> take_violations();
+
+/// For libraries above the runtime: puts work into a stream, or into the graph that it captures.
+void submit(void* stream, const std::string& name, std::function<void()> work);
+[[nodiscard]] bool on_the_device(const void* memory, std::size_t bytes);
+void blame(const std::string& what);
 
 /// From now on the runtime answers as one without a driver (35) or without a device (100); 0: as one with a device.
 void fail_with(int error);

@@ -2,6 +2,7 @@
 // tests/cuda/nvcc/training.hpp - one private epoch on real images, written once and run on two executors
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,6 +24,9 @@ using cnn = pergrad::network<pergrad::shape{1, 28, 28},  //
 static_assert(cnn::parameter_count == 26'010);
 using mlp = pergrad::network<pergrad::shape{784}, pergrad::linear<128>, pergrad::relu, pergrad::linear<256>,
                              pergrad::relu, pergrad::linear<10>>;
+/// Too many weights for every block to read all of them.
+using wide = pergrad::network<pergrad::shape{784}, pergrad::linear<384>, pergrad::relu, pergrad::linear<384>,
+                              pergrad::relu, pergrad::linear<10>>;
 
 /// The first images of Fashion-MNIST.
 struct images {
@@ -82,9 +86,23 @@ template <class Network, class Executor>
   return result;
 }
 
+/// || a - b || over the length of the way that b went.
+[[nodiscard]] inline double distance(const outcome& a, const outcome& b) {
+  double apart = 0;
+  double way = 0;
+  for (std::size_t i = 0; i < a.after.size(); ++i) {
+    const double difference = static_cast<double>(a.after[i]) - static_cast<double>(b.after[i]);
+    const double moved = static_cast<double>(b.after[i]) - static_cast<double>(b.before[i]);
+    apart += difference * difference;
+    way += moved * moved;
+  }
+  return std::sqrt(apart / way);
+}
+
 /// The same on the host, compiled by the host's compiler.
 [[nodiscard]] outcome train_cnn_on_host(const images& set, const choices& chosen);
 [[nodiscard]] outcome train_mlp_on_host(const images& set, const choices& chosen);
+[[nodiscard]] outcome train_wide_on_host(const images& set, const choices& chosen);
 /// The host's accuracy and loss with these parameters.
 [[nodiscard]] pergrad::classifier_result judge_on_host(std::span<const float> parameters, const images& set);
 

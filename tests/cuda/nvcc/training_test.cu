@@ -20,24 +20,11 @@ namespace {
 
 namespace training = device_training;
 
-/// || a - b || over the length of the way that b went.
-double distance(const training::outcome& a, const training::outcome& b) {
-  double apart = 0;
-  double way = 0;
-  for (std::size_t i = 0; i < a.after.size(); ++i) {
-    const double difference = static_cast<double>(a.after[i]) - static_cast<double>(b.after[i]);
-    const double moved = static_cast<double>(b.after[i]) - static_cast<double>(b.before[i]);
-    apart += difference * difference;
-    way += moved * moved;
-  }
-  return std::sqrt(apart / way);
-}
-
 void ends_where_the_host_ends(const training::images& set) {
   const auto compare = [&](const char* what, const training::outcome& device, const training::outcome& host) {
     CHECK(device.before == host.before);
     CHECK(device.after != device.before);
-    const double apart = distance(device, host);
+    const double apart = training::distance(device, host);
     std::printf("%s: %.2e of the way apart\n", what, apart);
     CHECK(apart < 1e-5);
   };
