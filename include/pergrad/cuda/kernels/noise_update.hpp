@@ -145,7 +145,8 @@ struct update_kernel {
     }
     if (released != nullptr) released[element] = value;
     if constexpr (Rule == update::sgd) {
-      rules::sgd_rule<Scalar>{static_cast<Scalar>(state->rate * settings.scale)}(value, parameters[element]);
+      rules::sgd_rule<Scalar>{static_cast<Scalar>(rules::product(state->rate, settings.scale))}(value,
+                                                                                                parameters[element]);
     }
     if constexpr (Rule == update::momentum) {
       rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
