@@ -12,7 +12,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ARCHITECTURES = ("87", "90", "110")
 COMMON = ["-std=c++20", "-O2", "-Werror", "all-warnings"]
-FLAGS = {"none": [], "relaxed_constexpr": ["--expt-relaxed-constexpr"], "extended_lambda": ["--extended-lambda"]}
+FLAGS = {"relaxed_constexpr": ["--expt-relaxed-constexpr"], "extended_lambda": ["--extended-lambda"]}
 # Arithmetic that rounds, with what stands between its name and the type.
 ARITHMETIC = re.compile(r"^\s*(?:@!?%p\d+\s+)?((?:add|sub|mul|fma|mad|div|sqrt|rcp|rsqrt|sin|cos|ex2|lg2|tanh)\.\S*f(?:32|64)\S*)",
                         re.MULTILINE)

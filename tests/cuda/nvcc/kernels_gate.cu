@@ -2,6 +2,7 @@
 // tests/cuda/nvcc/kernels_gate.cu - the kernels of small networks, for ptxas to judge: no spills, no local memory
 //
 // Compiled only, for all our architectures; gates.py says with which flags.
+#include <pergrad/cuda/gemm_door.hpp>
 #include <pergrad/cuda/kernels/noise_update.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
@@ -27,6 +28,17 @@ namespace pergrad::inline v0_1::on_device {
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128>);
+GATE(gemm_kernel<float, affine_forward<float>, square_tiles>);
+GATE(gemm_kernel<float, affine_forward<float>, large_tiles>);
+GATE(gemm_kernel<float, affine_forward<float>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_adjoint<float>, square_tiles>);
+GATE(gemm_kernel<float, affine_adjoint<float>, large_tiles>);
+GATE(gemm_kernel<float, affine_adjoint<float>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_squares<float>, square_tiles>);
+GATE(gemm_kernel<float, affine_squares<float>, large_tiles>);
+GATE(gemm_kernel<float, affine_squares<float>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 0>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 1>, large_tiles>);
 GATE(sum_kernel<float, std::int32_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
 GATE(projection_kernel<float, std::int32_t, 256>);
