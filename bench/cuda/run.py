@@ -21,8 +21,8 @@ ROOT = HERE.parent.parent
 BUILD = ROOT / "build" / "bench-cuda"
 sys.path[:0] = [str(HERE.parent / "peers"), str(HERE)]
 
+import cuda_report  # noqa: E402
 import problem  # noqa: E402
-import report  # noqa: E402
 
 TASKS = ("mnist_cnn", "mlp", "cifar_cnn")
 OUR_BATCHES = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -32,6 +32,7 @@ CHECKED_BATCH = 16  # whose clipped sum the peers must give
 PEERS = {  # name: the module that must be importable
     "torch": "torch", "torch_vmap": "torch", "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
     "opacus_ghost": "opacus"}
+MOST_FOR_SANITIZERS = 100  # seconds
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 TINY = problem.Task("a small network with every kind of node, for the sanitizers", (1, 10, 9), (
     problem.conv(4, 3, 2, 1), problem.relu, problem.max_pool(2, 1), problem.flatten, problem.linear(8), problem.sigmoid,
@@ -114,6 +115,7 @@ def check(programs, clock):
     for name in ("tiny", *TASKS):
         note(f"{name}: device and host executor agree", *output_of([str(programs[name]), "check"], 60))
     sanitizer = find_program("compute-sanitizer")
+    end = time.monotonic() + MOST_FOR_SANITIZERS
     for tool in SANITIZERS:
         for name, command in (("kernels", [str(programs["kernels"]), "small"]),
                               ("tiny network", [str(programs["tiny"]), "check", "12"])):
@@ -122,7 +124,7 @@ def check(programs, clock):
                 results.append({"what": what, "state": "compute-sanitizer is not there", "output": ""})
                 continue
             note(what, *output_of([sanitizer, "--tool", tool, "--error-exitcode", "9", *command],
-                                  min(45, clock.left())))
+                                  min(end - time.monotonic(), clock.left())))
     return results
 
 
@@ -206,10 +208,10 @@ def main():
     print(f"built, {clock.spent():.0f} s")
     checks = check(programs, clock)
     rows = time_ours(programs, clock)
-    report.write(arguments.out, machine, checks, rows)  # so that an interrupted run leaves something
+    cuda_report.write(arguments.out, machine, checks, rows)  # so that an interrupted run leaves something
     rows += time_peers(arguments.peers, programs, clock)
     machine["seconds"] = round(clock.spent())
-    report.write(arguments.out, machine, checks, rows)
+    cuda_report.write(arguments.out, machine, checks, rows)
     print((arguments.out / "cuda.md").read_text(encoding="utf-8"))
     failed = any(each["state"] == "FAILED" for each in checks)
     return 1 if failed or any(row.get("failure", "").startswith("WRONG") for row in rows) else 0
