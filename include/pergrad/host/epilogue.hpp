@@ -67,6 +67,9 @@ store_bias(const Scalar*) -> store_bias<Scalar>;
 template <class Scalar>
 class squares_only {
  public:
+  squares_only() noexcept {
+  }  // NOLINT(modernize-use-equals-default): never constexpr, which nvcc would take for the device
+
   template <class Lanes>
   void operator()(vector<Scalar> sums, const Scalar* /*out*/, std::ptrdiff_t /*position*/, std::ptrdiff_t /*column*/,
                   const Lanes& lanes) noexcept {
