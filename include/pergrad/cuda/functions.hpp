@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/functions.hpp - which layers run on a device, and the list of their functions that a kernel is made with
+//
+// Affine layers and pools are numbers in a table. What remains are scalar functions (value and derivative, a window's
+// combine and share) and the forward and backward of general layers. Each is a public struct, so that two networks with
+// the same functions share a kernel.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/detail/pooling.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace error {
+
+// clang-format off
+template <class Layer> struct layer_has_no_device_code {
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD, use nothing in them that a device lacks (a general layer: templates over the type of the views), and say: static constexpr bool on_device = true; see docs/custom_layers.md");
+};
+template <class Layer> struct layer_is_not_on_devices_yet {
+  static_assert(never<Layer>, "this layer runs on pergrad::host only for now; see the table in README.md");
+};
+template <class Loss> struct loss_has_no_device_code {
+  static_assert(never<Loss>, "this loss has no device code: give it PERGRAD_HD double evaluate(const S* y, std::size_t count, const target* targets, S* dy) and static constexpr bool on_device = true");
+};
+// clang-format on
+
+}  // namespace error
+
+namespace on_device {
+
+/// A view of values that a device can read too: what a general layer gets there in the place of a std::span.
+template <class Value>
+class view {
+ public:
+  PERGRAD_HD constexpr view(Value* data, std::size_t size) noexcept : data_{data}, size_{size} {}
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](std::size_t i) const noexcept { return data_[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* data() const noexcept { return data_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* begin() const noexcept { return data_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* end() const noexcept { return data_ + size_; }
+  [[nodiscard]] PERGRAD_HD constexpr view first(std::size_t count) const noexcept { return {data_, count}; }
+  [[nodiscard]] PERGRAD_HD constexpr view last(std::size_t count) const noexcept {
+    return {data_ + (size_ - count), count};
+  }
+  [[nodiscard]] PERGRAD_HD constexpr view subspan(std::size_t offset, std::size_t count) const noexcept {
+    return {data_ + offset, count};
+  }
+
+ private:
+  Value* data_;
+  std::size_t size_;
+};
+
+template <class Type>
+concept marked_for_devices = requires {
+  requires Type::on_device;
+};
+
+/// The scalar functions of a layer; `void` if it has none.
+template <class Layer>
+struct function_of {
+  static constexpr auto choose() {
+    if constexpr (detail::has_affine<Layer> || detail::is_branch_sum<Layer> || detail::is_reshape<Layer>) {
+      return std::type_identity<void>{};
+    } else if constexpr (std::is_base_of_v<detail::maximum_of_window, Layer>) {
+      return std::type_identity<detail::maximum_of_window>{};
+    } else if constexpr (std::is_base_of_v<detail::mean_of_window, Layer>) {
+      return std::type_identity<detail::mean_of_window>{};
+    } else {
+      return std::type_identity<Layer>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+
+enum class refusal { none, no_device_code, not_yet };
+
+/// May a layer be part of a network on a device?
+template <class Layer>
+[[nodiscard]] constexpr refusal refusal_of(shape in) {
+  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
+    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
+  } else if constexpr (requires { requires Layer::is_transpose; }) {
+    return refusal::not_yet;
+  } else if constexpr (detail::has_affine<Layer>) {
+    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
+  } else if constexpr (detail::is_reshape<Layer>) {
+    return refusal::none;
+  } else {
+    return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
+  }
+}
+template <class Layer, refusal Why>
+constexpr void explain_refusal() {
+  if constexpr (Why == refusal::no_device_code) static_cast<void>(error::layer_has_no_device_code<Layer>{});
+  if constexpr (Why == refusal::not_yet) static_cast<void>(error::layer_is_not_on_devices_yet<Layer>{});
+}
+
+/// A list of functions, each once; `void` is left out.
+template <class... Functions>
+struct function_list {
+  template <class Function>
+  static constexpr int index_of = [] {
+    int found = -1;
+    int i = 0;
+    static_cast<void>(((found < 0 && std::is_same_v<Function, Functions> ? void(found = i) : void(), ++i), ..., 0));
+    return found;
+  }();
+  template <class Function>
+  using with = std::conditional_t<std::is_void_v<Function> || (std::is_same_v<Function, Functions> || ...),
+                                  function_list, function_list<Functions..., Function>>;
+
+  /// Calls visitor.template operator()<Function>() for the function with this number.
+  template <class Visitor>
+  PERGRAD_HD static void visit([[maybe_unused]] int number, [[maybe_unused]] const Visitor& visitor) {
+    int i = 0;
+    static_cast<void>(i);
+    ((i++ == number ? visitor.template operator()<Functions>() : void()), ...);
+  }
+};
+
+template <class Structure, class Indices = std::make_index_sequence<Structure::size>>
+struct functions_of_structure;
+template <class Structure, std::size_t... Index>
+struct functions_of_structure<Structure, std::index_sequence<Index...>> {
+  template <class List, class... Functions>
+  struct gather {
+    using type = List;
+  };
+  template <class List, class First, class... Rest>
+  struct gather<List, First, Rest...> : gather<typename List::template with<First>, Rest...> {};
+  using type = typename gather<function_list<>,
+                               typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
+};
+/// All functions that the layers of a network need.
+template <class Structure>
+using functions_of = typename functions_of_structure<Structure>::type;
+
+}  // namespace on_device
+}  // namespace pergrad::inline v0_1
