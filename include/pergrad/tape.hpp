@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <type_traits>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/remote.hpp>
@@ -139,7 +140,10 @@ class tape {
       : max_batch_{batch.count}, max_sums_{sums.count}, workers_{0} {
     if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
     if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
-    remote_ = executor.template make_tape<Network>(batch.count);
+    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
+    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
+      remote_ = executor.template make_tape<Network>(batch.count);
+    }
   }
 
   /// The largest batch of one evaluation.

@@ -194,7 +194,9 @@ void compare(const std::string& what) {
               "weighted by losses");
   compare_one(pg::dot(of_device, std::span<const scalar>{rows}.first(Network::parameter_count)),
               pg::dot(of_host, std::span<const scalar>{rows}.first(Network::parameter_count)), "projection");
-  compare_one(pg::materialise(pg::clip(of_device, bound)), pg::materialise(pg::clip(of_host, bound)), "clipped rows");
+  if constexpr (HostMethod == pg::norm_method::automatic) {  // the host knows the norms of rows exactly
+    compare_one(pg::materialise(pg::clip(of_device, bound)), pg::materialise(pg::clip(of_host, bound)), "clipped rows");
+  }
   compare_one(of_device[4], of_host[4], "one row");
   compare_one(pg::l2_norms(pg::with_method<pg::norm_method::gram>(of_device)), pg::l2_norms(of_host), "norms by gram");
   compare_one(pg::l2_norms(pg::with_method<pg::norm_method::direct>(of_device)), pg::l2_norms(of_host), "direct norms");

@@ -65,10 +65,6 @@ struct build_tables {
     detail::for_each_index<size>([&](auto index_constant) {
       constexpr std::size_t i = index_constant;
       using layer = layer_at<i>;
-      explain_refusal<layer, refusal_of<layer>(shape_of(i))>();
-      static_assert(
-          structure::owners[i] == i && structure::shapes[0].ids == 0 && structure::shapes[0].varying_axis() == 0,
-          "pergrad: tied blocks, ids and samples of varying length run on pergrad::host only for now");
       describe_node<layer, i>(t, f);
     });
     connect(t, f);
@@ -122,15 +118,15 @@ struct build_tables {
     return v;
   }
 
-  template <class Layer, std::size_t I>
+  template <class Layer, std::size_t Index>
   static constexpr void describe_node(tables& t, facts& f) {
-    op_row& row = t.ops[I];
-    const shape in = shape_of(I);
-    row.node = static_cast<int>(I);
+    op_row& row = t.ops[Index];
+    const shape in = shape_of(Index);
+    row.node = static_cast<int>(Index);
     row.in_size = static_cast<int>(in.size());
-    row.out_size = static_cast<int>(structure::shapes[I + 1].size());
-    row.parameters = static_cast<int>(structure::parameter_offsets[I]);
-    row.weights = static_cast<int>(structure::parameter_counts[I]);
+    row.out_size = static_cast<int>(structure::shapes[Index + 1].size());
+    row.parameters = static_cast<int>(structure::parameter_offsets[Index]);
+    row.weights = static_cast<int>(structure::parameter_counts[Index]);
     row.function = Program::functions::template index_of<typename function_of<Layer>::type>;
     if constexpr (detail::has_affine<Layer>) {
       constexpr bool channels_first = requires { requires Layer::channels_first; };
@@ -138,31 +134,31 @@ struct build_tables {
       row.kind = op_kind::affine;
       row.view = view_of(map, channels_first);
       if (map.bias) row.bias = row.parameters + row.view.size();
-      f.factors_read_x[I] = structure::trained_counts[I] > 0;
+      f.factors_read_x[Index] = structure::trained_counts[Index] > 0;
     } else if constexpr (detail::is_branch_sum<Layer>) {
       row.kind = op_kind::branch_sum;
     } else if constexpr (detail::is_reshape<Layer>) {
-      f.reshapes[I] = true;
+      f.reshapes[Index] = true;
     } else if constexpr (detail::has_value<Layer>) {
       row.kind = op_kind::elementwise;
-      f.reads_y[I] = true;
-      f.reads_x[I] = !requires { requires Layer::derivative_from_output; };
+      f.reads_y[Index] = true;
+      f.reads_x[Index] = !requires { requires Layer::derivative_from_output; };
     } else if constexpr (detail::has_windows<Layer>) {
       row.kind = op_kind::pooling;
-      f.reads_x[I] = true;
-      f.reads_y[I] = true;
-      describe_pool<Layer>(t, row, in, structure::shapes[I + 1]);
+      f.reads_x[Index] = true;
+      f.reads_y[Index] = true;
+      describe_pool<Layer>(t, row, in, structure::shapes[Index + 1]);
     } else {
       row.kind = op_kind::general;
       row.in_shape = in;
       row.saved_size = static_cast<int>(detail::saved_count_of<Layer>(in, shape{}));
-      f.reads_x[I] = true;
+      f.reads_x[Index] = true;
       if constexpr (detail::has_factors<Layer>) {
         for (const factor& each : detail::factors_of<Layer>(in, shape{})) {
-          f.factors_read_x[I] =
-              f.factors_read_x[I] || each.delta.from == source::activation || each.other.from == source::activation;
-          f.factors_read_y[I] =
-              f.factors_read_y[I] || each.delta.from == source::output || each.other.from == source::output;
+          f.factors_read_x[Index] =
+              f.factors_read_x[Index] || each.delta.from == source::activation || each.other.from == source::activation;
+          f.factors_read_y[Index] =
+              f.factors_read_y[Index] || each.delta.from == source::output || each.other.from == source::output;
         }
       }
     }
@@ -291,12 +287,12 @@ struct build_tables {
     }
   }
 
-  template <class Layer, std::size_t I>
+  template <class Layer, std::size_t Index>
   static constexpr void list_leaves(tables& t) {
-    op_row& row = t.ops[I];
+    op_row& row = t.ops[Index];
     row.first_outer = row.last_outer = t.outer_count;
     row.first_elementwise = row.last_elementwise = t.elementwise_count;
-    if (structure::trained_counts[I] == 0) return;
+    if (structure::trained_counts[Index] == 0) return;
     const int layer = t.layers++;
     if constexpr (detail::has_affine<Layer>) {
       outer_leaf weights;
@@ -319,7 +315,7 @@ struct build_tables {
       }
     } else if constexpr (detail::has_factors<Layer>) {
       int parameter = row.parameters;
-      for (const factor& each : detail::factors_of<Layer>(shape_of(I), shape{})) {
+      for (const factor& each : detail::factors_of<Layer>(shape_of(Index), shape{})) {
         if (each.outer) {
           outer_leaf leaf;
           leaf.view.channels = static_cast<int>(each.columns);

@@ -49,6 +49,11 @@ class basic_device_executor {
   /// The host thread that finishes what the device began.
   [[nodiscard]] const host& crew() const noexcept { return crew_; }
 
+  /// The library's own: what is wrong with a network or a loss on a device, as a class that says so; else `char`.
+  template <class Network>
+  using explanation = typename on_device::explanation_of<Network>::type;
+  template <class Loss>
+  using loss_explanation = on_device::loss_explanation<Loss>;
   /// The library's own: what a trainer keeps on the device.
   template <class Network, class Loss>
   using trainer = on_device::trainer<Network, Loss, Device>;

@@ -6,33 +6,21 @@
 // the same functions share a kernel.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/kernel.hpp>
+#include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/pooling.hpp>
 #include <pergrad/errors.hpp>
+#include <pergrad/layers/relu.hpp>
+#include <pergrad/layers/tanh.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
-
-namespace error {
-
-// clang-format off
-template <class Layer> struct layer_has_no_device_code {
-  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD, use nothing in them that a device lacks (a general layer: templates over the type of the views), and say: static constexpr bool on_device = true; see docs/custom_layers.md");
-};
-template <class Layer> struct layer_is_not_on_devices_yet {
-  static_assert(never<Layer>, "this layer runs on pergrad::host only for now; see the table in README.md");
-};
-template <class Loss> struct loss_has_no_device_code {
-  static_assert(never<Loss>, "this loss has no device code: give it PERGRAD_HD double evaluate(const S* y, std::size_t count, const target* targets, S* dy) and static constexpr bool on_device = true");
-};
-// clang-format on
-
-}  // namespace error
 
 namespace on_device {
 
@@ -59,6 +47,11 @@ class view {
   std::size_t size_;
 };
 
+/// How the inputs of a pool's window make its output.
+template <class Function>
+concept is_window_rule = requires(float x) {
+  { Function::combine(x, x) } -> std::convertible_to<float>;
+};
 template <class Type>
 concept marked_for_devices = requires {
   requires Type::on_device;
@@ -98,11 +91,39 @@ template <class Layer>
     return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
   }
 }
-template <class Layer, refusal Why>
-constexpr void explain_refusal() {
-  if constexpr (Why == refusal::no_device_code) static_cast<void>(error::layer_has_no_device_code<Layer>{});
-  if constexpr (Why == refusal::not_yet) static_cast<void>(error::layer_is_not_on_devices_yet<Layer>{});
-}
+/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
+template <class Structure, std::size_t Index>
+inline constexpr refusal refusal_of_node = [] {
+  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
+  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
+  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
+}();
+
+/// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
+template <class Network>
+struct explanation_of {
+  using structure = typename Network::structure;
+  static constexpr std::size_t first = [] {
+    std::size_t found = structure::size;
+    pergrad::detail::for_each_index<structure::size>([&](auto i) {
+      if (found == structure::size && refusal_of_node<structure, i> != refusal::none) found = i;
+    });
+    return found;
+  }();
+  static constexpr auto choose() {
+    if constexpr (first == structure::size) {
+      return std::type_identity<char>{};
+    } else if constexpr (refusal_of_node<structure, first> == refusal::not_yet) {
+      return std::type_identity<error::layer_is_not_on_devices_yet<typename structure::template layer_at<first>>>{};
+    } else {
+      return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The same for a loss.
+template <class Loss>
+using loss_explanation = std::conditional_t<marked_for_devices<Loss>, char, error::loss_has_no_device_code<Loss>>;
 
 /// A list of functions, each once; `void` is left out.
 template <class... Functions>
@@ -140,9 +161,19 @@ struct functions_of_structure<Structure, std::index_sequence<Index...>> {
   using type = typename gather<function_list<>,
                                typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
 };
+/// Functions that most networks need no more than: those that do share their kernels, which are long to compile.
+using usual_functions = function_list<relu, tanh, detail::maximum_of_window>;
+
+template <class List>
+struct shared_list;
+template <class... Functions>
+struct shared_list<function_list<Functions...>> {
+  static constexpr bool usual = sizeof...(Functions) > 0 && ((usual_functions::index_of<Functions> >= 0) && ...);
+  using type = std::conditional_t<usual, usual_functions, function_list<Functions...>>;
+};
 /// All functions that the layers of a network need.
 template <class Structure>
-using functions_of = typename functions_of_structure<Structure>::type;
+using functions_of = typename shared_list<typename functions_of_structure<Structure>::type>::type;
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1

@@ -101,7 +101,6 @@ class launcher {
 
   template <class Loss>
   [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
-    if constexpr (!marked_for_devices<Loss>) static_cast<void>(error::loss_has_no_device_code<Loss>{});
     const arena_layout& places = memory_->places();
     return sample_kernel<scalar, Loss, typename program_type::functions, sample_threads<Network>>{
         .state = memory_->state(),

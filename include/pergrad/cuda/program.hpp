@@ -76,6 +76,7 @@ struct program {
   using scalar = typename Network::scalar;
   using functions = functions_of<structure>;
   static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
   template <std::size_t Index>
   using layer_at = typename structure::template layer_at<Index>;
 

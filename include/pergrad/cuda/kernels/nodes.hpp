@@ -217,7 +217,7 @@ struct node_worker {
           Function::forward(row.in_shape, weights, from, to);
         }
       });
-    } else {
+    } else if constexpr (is_window_rule<Function>) {
       pool_forward<Function>(row, x, y);
     }
   }
@@ -248,7 +248,7 @@ struct node_worker {
         }
         for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
-    } else {
+    } else if constexpr (is_window_rule<Function>) {
       if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
     }
   }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pergrad/cuda/functions.hpp>
 #include <pergrad/cuda/kernel.hpp>
 #include <pergrad/cuda/kernels/nodes.hpp>
 #include <pergrad/cuda/kernels/norms.hpp>
@@ -119,8 +120,10 @@ struct sample_kernel {
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
-      results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
-                                              samples.targets_of(sample), values.to(output_gradient));
+      if constexpr (marked_for_devices<Loss>) {  // others have been refused
+        results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
+                                                samples.targets_of(sample), values.to(output_gradient));
+      }
     });
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
