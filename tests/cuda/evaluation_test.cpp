@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
     return std::sqrt(sum);
   };
   for (const double scale : {1e-30, 1e-3, 1.0, 1e3, 1e15}) {
-    for (float& value : it.inputs) value = static_cast<float>(value * scale);
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) * scale);
     for (const double bound : {1e-6, 0.25, 1e3}) {
       const auto check = [&](const auto& gradients, const char* how) {
         const auto rows = it.evaluate(pg::materialise(pg::clip(gradients, pg::l2_clip_norm{bound})));
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
       check(pg::with_method<pg::norm_method::gram>(it.on_device()), "gram");
       check(pg::with_method<pg::norm_method::direct>(it.on_device()), "direct");
     }
-    for (float& value : it.inputs) value = static_cast<float>(value / scale);
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
   }
 }
 

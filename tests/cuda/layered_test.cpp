@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
     return std::sqrt(sum);
   };
   for (const double scale : {1e-30, 1e-3, 1.0, 1e3, 1e15}) {
-    for (float& value : it.inputs) value = static_cast<float>(value * scale);
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) * scale);
     for (const double bound : {1e-6, 0.25, 1e3}) {
       const pg::l2_clip_norm clip{bound};
       const auto limit = static_cast<long double>(bound);
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
       const auto gram = pg::with_method<pg::norm_method::gram>(it.on_device());
       BOOST_TEST(norm(it.evaluate(pg::sum(pg::clip(gram, clip)))) <= limit);
     }
-    for (float& value : it.inputs) value = static_cast<float>(value / scale);
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
   }
 }
 

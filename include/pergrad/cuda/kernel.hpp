@@ -118,7 +118,7 @@ template <class Value>
 /// A few values of one thread, for `Block::local<registers<float, 4>>`.
 template <class Value, int Count>
 struct registers {
-  Value values[Count];
+  Value values[static_cast<std::size_t>(Count)];
   [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return values[i]; }
   [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return values[i]; }
 };
@@ -175,7 +175,7 @@ class emulated_block {
     [[nodiscard]] const Value& operator[](int thread) const noexcept { return values_[thread]; }
 
    private:
-    Value values_[Threads];
+    Value values_[static_cast<std::size_t>(Threads)];
   };
 
   emulated_block(int index, int count, play_order order, void* shared) noexcept
@@ -201,7 +201,8 @@ class emulated_block {
   }
   /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
   template <class Value>
-  [[nodiscard]] Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
+  [[nodiscard]] Value sum(const local<Value>& own,
+                          Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
     for (int warp = 0; warp < Threads / warp_size; ++warp) {
       Value values[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];

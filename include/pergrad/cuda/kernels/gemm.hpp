@@ -62,7 +62,7 @@ struct gemm_kernel {
   };
   struct shared_type {
     slice slices[2];
-    double partial[threads / warp_size];
+    double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
   Problem problem;

@@ -21,7 +21,7 @@ struct node_worker {
   const table_view<Scalar>& tables;
   sample_values<Scalar> values;
   const Scalar* parameters;
-  Scalar (&scratch)[Threads];  ///< shared by the block
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;

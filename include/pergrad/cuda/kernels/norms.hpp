@@ -45,7 +45,7 @@ struct norm_worker {
   const Block& block;
   sample_values<Scalar> values;
   Scalar* kept;  ///< of the sample
-  double (&partial)[warps];
+  double (&partial)[static_cast<std::size_t>(warps)];
 
   /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
   PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
@@ -78,7 +78,8 @@ struct norm_worker {
     }
     rounding(leaf, true, part);
   }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[Threads], norm_bound& part) const {
+  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
+                      norm_bound& part) const {
     Scalar* to = kept + leaf.kept;
     const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
     int parts = 1;

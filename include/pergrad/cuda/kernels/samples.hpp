@@ -47,8 +47,8 @@ struct sample_kernel {
   static constexpr int threads = Threads;
   using target = typename Loss::template target<Scalar>;
   struct shared_type {
-    Scalar scratch[Threads];
-    double partial[Threads / warp_size];
+    Scalar scratch[static_cast<std::size_t>(Threads)];
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
 
   const step_state* state;

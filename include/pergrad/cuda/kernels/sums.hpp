@@ -169,7 +169,7 @@ template <class Scalar, class Target, int Threads>
 struct projection_kernel {
   static constexpr int threads = Threads;
   struct shared_type {
-    double partial[Threads / warp_size];
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
 
   const step_state* state;
