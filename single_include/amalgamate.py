@@ -14,15 +14,23 @@ OURS = re.compile(r'^\s*#\s*include\s*[<"](pergrad/[^">]+)[">]')
 SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>")
 UNDER_NVCC = re.compile(r"^\s*#\s*ifdef\s+__CUDACC__\s*$")
 OPENS, CLOSES = re.compile(r"^\s*#\s*if"), re.compile(r"^\s*#\s*endif")
+ONCE = re.compile(r"^\s*#\s*pragma\s+once", re.MULTILINE)
 DROPPED = re.compile(r"^\s*#\s*pragma\s+once|^// SPDX-License-Identifier:")
 
 
+def text_of(name):
+    return (INCLUDE / name).read_text(encoding="utf-8")
+
+
 def expand(name, seen, lines):
-    """Appends the text of one header to lines, its own includes first come, first served."""
+    """Appends the text of one header to lines, its own includes first come, first served.
+
+    A header without `#pragma once` is a text that is meant to be repeated, under whatever conditions.
+    """
     seen.add(name)
     depth = 0
     seen_outside = None
-    for number, line in enumerate((INCLUDE / name).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text_of(name).splitlines(), 1):
         depth += bool(OPENS.match(line)) - bool(CLOSES.match(line))
         if name == ROOT and depth == 1 and UNDER_NVCC.match(line):
             seen_outside, seen = seen, set(seen)  # what is first seen under the condition is missing outside of it
@@ -31,7 +39,9 @@ def expand(name, seen, lines):
         ours, system = OURS.match(line), SYSTEM.match(line)
         if DROPPED.match(line):
             continue
-        if ours:
+        if ours and not ONCE.search(text_of(ours[1])):
+            expand(ours[1], seen, lines)
+        elif ours:
             # Expanded under a condition, a header would be missing wherever the condition is false. The umbrella alone
             # may ask whether nvcc reads it: what is included there and nowhere before is for nvcc only.
             if depth and seen_outside is None:
@@ -47,7 +57,7 @@ def expand(name, seen, lines):
 
 
 def version():
-    text = (INCLUDE / "pergrad/version.hpp").read_text(encoding="utf-8")
+    text = text_of("pergrad/version.hpp")
     return ".".join(re.search(rf"#define PERGRAD_VERSION_{part} (\d+)", text)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 
 

@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
+#include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/models.hpp>
 #include <pergrad/pergrad.hpp>
 
@@ -29,29 +29,30 @@ namespace host = pergrad::on_host;
 
 enum class which { forward, dx, dw };
 
-/// Numbers in [-1, 1) for whatever a program keeps in memory; shared, as the largest network needs 160 MB of them.
-float* numbers(std::size_t count) {
-  static std::vector<float> values;
+/// Numbers in [-1, 1) for whatever a program keeps in memory, on a cache line as a tape's.
+pg::detail::aligned_buffer<float> numbers(host::index count) {
+  pg::detail::aligned_buffer<float> values{static_cast<std::size_t>(count), "a benchmark's numbers"};
   std::uint32_t state = 12345;
-  while (values.size() < count) {
+  for (float& value : values.span()) {
     state = state * 1664525U + 1013904223U;
-    values.push_back(static_cast<float>(state >> 8U) * 0x1p-23F - 1);
+    value = static_cast<float>(state >> 8U) * 0x1p-23F - 1;
   }
-  return values.data();
+  return values;
 }
 
 template <class Network>
 void run(benchmark::State& state, std::size_t node, which product) {
   static constexpr const auto& table = host::program<Network>::table;
   const host::node_row& row = table.nodes[node];
-  const auto workspace_size = static_cast<std::size_t>(table.workspace);
-  float* const workspace = numbers(workspace_size + static_cast<std::size_t>(table.panel_size + host::line));
-  const float* const panels = workspace + workspace_size;
+  auto tape = numbers(table.workspace);
+  const auto weights = numbers(table.panel_size + host::line);
+  float* const workspace = tape.data();
+  const float* const panels = weights.data();
   const host::slot& in = table.slots[row.in];
   const host::slot& out = table.slots[row.out];
   std::size_t leaf = 0;
   while (table.outer[leaf].node != node) ++leaf;
-  std::vector<float> gradient(static_cast<std::size_t>(table.outer[leaf].size()));
+  auto gradient = numbers(table.outer[leaf].size());
   double squares = 0;
   const auto work = [&] {
     switch (product) {

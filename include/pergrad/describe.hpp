@@ -32,6 +32,9 @@ struct description {
   /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
   /// where they are first used; `-` without parameters.
   std::string_view norm = "-";
+  /// How its sum is formed: in the `lane` that a tile belongs to, tile after tile, or once a `chunk` of samples,
+  /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
+  std::string_view sum = "-";
 };
 
 namespace detail {
@@ -168,12 +171,15 @@ template <class Network>
     if (i == 0) row.tape_bytes += slot_bytes(0);
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
     if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
+    bool in_chunks = false;
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
       if (leaf.node != i) continue;
       row.method = leaf.method;
       row.positions = static_cast<std::size_t>(leaf.positions());
       row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
+      in_chunks = in_chunks || leaf.deferred;
+      if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
       if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
@@ -200,13 +206,15 @@ template <class Network>
                  : structure::trained_counts[i] == 0 ? "frozen"
                  : is_table                          ? "row sum"
                                                      : name_of(row.method);
+      if (!used_before && structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
     }
   });
   return rows;
 }
 
-/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and
-/// its modelled cost, with totals and the tile that stays in a core's cache.
+/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose, how
+/// the sum is formed and what both are modelled to cost, with totals and the tile that goes through the network
+/// together.
 template <class Network>
 [[nodiscard]] std::string describe() {
   if constexpr (std::is_base_of_v<error::explained, Network>) {
@@ -219,15 +227,16 @@ template <class Network>
       std::snprintf(line, sizeof line, values...);
       text += line;
     };
-    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
-          "tape bytes", "norm", "T", "cost");
+    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %-5s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
+          "tape bytes", "norm", "sum", "T", "cost");
     std::size_t bytes = 0;
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++,
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f\n", number++,
             row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
-            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), row.positions, row.modelled_cost);
+            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions,
+            row.modelled_cost);
       for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
         print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
       }

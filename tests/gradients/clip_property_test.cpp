@@ -14,6 +14,7 @@ namespace {
 using namespace fixture;
 
 using dense = pg::network<pg::shape{13}, pg::linear<11>>;                         // one position: product
+using large = pg::network<pg::shape{512}, pg::linear<512>>;                       // its sum is deferred
 using positions = pg::network<pg::shape{9, 5}, pg::linear<7>>;                    // nine positions, cancelling
 using image = pg::network<pg::shape{2, 6, 5}, pg::conv2d<3, 3, pg::padding<1>>>;  // overlapping views
 using deep = pg::network<pg::shape{2, 6, 5}, pg::conv2d<4, 3>, pg::tanh, pg::flatten, pg::linear<5>>;
@@ -193,6 +194,7 @@ void check_rows(std::size_t batches, std::uint32_t seed) {
 BOOST_AUTO_TEST_SUITE(gradients_clip_property)
 
 BOOST_AUTO_TEST_CASE(sums_of_one_dense) { check_sums<dense>(12000, 101, true, "dense"); }
+BOOST_AUTO_TEST_CASE(sums_of_one_large) { check_sums<large>(60, 106, true, "large"); }
 BOOST_AUTO_TEST_CASE(sums_of_one_over_positions) { check_sums<positions>(8000, 102, true, "positions"); }
 BOOST_AUTO_TEST_CASE(sums_of_one_image) { check_sums<image>(4000, 103, true, "image"); }
 BOOST_AUTO_TEST_CASE(sums_of_one_deep) { check_sums<deep>(4000, 104, false, "deep"); }

@@ -22,6 +22,12 @@ using dense_problem =
     problem<pg::network<pg::shape{6}, pg::linear<9>, pg::relu, pg::linear<8>, pg::tanh, pg::linear<2>>,
             pg::mean_squared_error>;
 
+/// Its first linear layer's sum is formed a chunk of samples at a time.
+using deferred_problem = problem<pg::network<pg::shape{2, 16, 16}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh,
+                                             pg::flatten, pg::linear<256>, pg::tanh, pg::linear<2>>,
+                                 pg::mean_squared_error>;
+static_assert(pg::on_host::program<deferred_problem::network_type>::table.deferred_count == 1);
+
 constexpr std::size_t count = 21;
 constexpr std::array<std::size_t, 3> bad{2, 9, 20};
 
@@ -119,6 +125,7 @@ BOOST_AUTO_TEST_SUITE(gradients_non_finite)
 
 BOOST_AUTO_TEST_CASE(convolutions) { check_problem<conv_problem>(); }
 BOOST_AUTO_TEST_CASE(dense_layers) { check_problem<dense_problem>(); }
+BOOST_AUTO_TEST_CASE(deferred_layers) { check_problem<deferred_problem>(); }
 
 BOOST_AUTO_TEST_CASE(clipped_rows_of_bad_samples_are_zero) {
   for (const auto& [name, values] : spoilings<dense_problem>()) {

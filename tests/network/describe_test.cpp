@@ -84,6 +84,21 @@ BOOST_AUTO_TEST_CASE(layers_have_the_names_that_users_write) {
   BOOST_TEST(pg::describe<counter>().find(" frozen") == std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(large_blocks_are_summed_up_a_chunk_at_a_time) {
+  using net = pg::network<pg::shape{4, 16, 16}, pg::conv2d<8, 3, pg::padding<1>>, pg::relu, pg::flatten,   // 0 - 2
+                          pg::linear<128>, pg::linear<128>, pg::frozen<pg::linear<2048>>, pg::linear<2>>;  // 3 - 6
+  const auto rows = pg::describe_rows<net>();
+  const std::vector<std::string> sums{"lane", "-", "-", "chunk", "lane", "-", "lane"};
+  BOOST_REQUIRE(rows.size() == sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    BOOST_TEST_CONTEXT("entry " << i) { BOOST_TEST(rows[i].sum == sums[i]); }
+  }
+  BOOST_TEST(rows[3].norm == "product");
+  BOOST_TEST(pg::describe_rows<counter>()[0].sum == "chunk");  // of a table
+  BOOST_TEST(pg::describe_rows<reader>()[3].sum == "-");       // of another use of a tied block
+  BOOST_TEST(pg::describe<net>().find(" product     chunk ") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(long_names_do_not_move_the_columns) {
   using net = pg::network<pg::shape{4}, pg::linear<3>,
                           with_a_name_that_no_column_of_any_table_has_room_for_and_more<int, double>, pg::linear<2>>;

@@ -12,6 +12,9 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace pergrad::inline v0_1::detail {
 
@@ -32,13 +35,17 @@ class aligned_buffer {
     if (count == 0) return;
     void* memory = nullptr;
     if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
-      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
+      memory = ::operator new(count * sizeof(Scalar), alignment_of(count), std::nothrow);
     }
     if (memory == nullptr) {
       throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
                                " values of " + std::to_string(sizeof(Scalar)) + " bytes");
     }
-    data_.reset(static_cast<Scalar*>(memory));
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
+    if (is_large(count)) ::madvise(memory, count * sizeof(Scalar) / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+    data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
   }
   aligned_buffer(const aligned_buffer&) = delete;
   aligned_buffer& operator=(const aligned_buffer&) = delete;
@@ -59,8 +66,13 @@ class aligned_buffer {
   [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
 
  private:
-  static constexpr std::align_val_t alignment{64};
+  static constexpr std::size_t huge_page = std::size_t{1} << 21U;
+  [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 4 * huge_page; }
+  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {
+    return std::align_val_t{is_large(count) ? huge_page : 64};
+  }
   struct release {
+    std::align_val_t alignment{64};
     void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
   };
   std::unique_ptr<Scalar, release> data_;

@@ -63,8 +63,9 @@ struct deferred_sum {
         std::fill_n(to, count, Scalar{0});
         continue;
       }
+      const Scalar factor = scale * weight(b);  // of a clipped sum the weight itself: its scale is 1
       for_each_vector<Scalar>(
-          count, [&](index n, const auto& lanes) { lanes.store(to + n, splat(weight(b)) * lanes.load(delta + n)); });
+          count, [&](index n, const auto& lanes) { lanes.store(to + n, splat(factor) * lanes.load(delta + n)); });
     }
     // As much of X as stays in the cache, and few enough rows of the result to stream through it side by side.
     constexpr index streams = 24;
@@ -78,9 +79,9 @@ struct deferred_sum {
         const Scalar* const deltas = room + n;
         Scalar* const to = out + (first + n) * width + k;
         if (onto) {
-          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::add_scaled<Scalar>{scale});
+          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::add{});
         } else {
-          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::store_scaled<Scalar>{scale});
+          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::store{});
         }
       }
     }

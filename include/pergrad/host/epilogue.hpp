@@ -7,10 +7,11 @@
 namespace pergrad::inline v0_1::on_host {
 
 /// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
-/// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`).
+/// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`). None multiplies before it
+/// adds, except for squares: whether that is rounded once may differ between whole vectors and the last of a row.
 namespace epilogue {
 
-enum class kind : unsigned char { store, add, store_scaled, add_scaled, store_bias, squares_only, squares_store };
+enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
 /// Sums of squares that are added up apart: vectors of float give up to 16, in two halves.
 inline constexpr std::size_t square_chains = 16;
@@ -18,7 +19,6 @@ inline constexpr std::size_t square_chains = 16;
 template <class Scalar>
 struct request {
   kind what = kind::store;
-  Scalar factor{};               // of store_scaled and add_scaled
   const Scalar* bias = nullptr;  // of store_bias
   double* squares = nullptr;     // [square_chains], of squares_only and squares_store
 };
@@ -39,37 +39,13 @@ struct add {
   }
 };
 
-/// out = factor * sum
-template <class Value>
-struct store_scaled {
-  Value factor;
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() const noexcept {
-    return {kind::store_scaled, factor};
-  }
-};
-template <class Value>
-store_scaled(Value) -> store_scaled<Value>;
-
-/// out = out + factor * sum
-template <class Value>
-struct add_scaled {
-  Value factor;
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() const noexcept {
-    return {kind::add_scaled, factor};
-  }
-};
-template <class Value>
-add_scaled(Value) -> add_scaled<Value>;
-
 /// out = sum + bias[column]
 template <class Value>
 struct store_bias {
   const Value* bias;
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() const noexcept {
-    return {kind::store_bias, Scalar{}, bias};
+    return {kind::store_bias, bias};
   }
 };
 template <class Value>
@@ -84,7 +60,7 @@ class squares_only {
  public:
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() noexcept {
-    return {kind::squares_only, Scalar{}, nullptr, chains_};
+    return {kind::squares_only, nullptr, chains_};
   }
 
   /// Sum of the squares of everything seen so far.

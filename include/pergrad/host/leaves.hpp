@@ -386,24 +386,4 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   return squares(static_cast<const Scalar*>(out), leaf.count);
 }
 
-/// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
-[[nodiscard]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
-  const index rows_count = leaf.view_width();
-  const index inner = leaf.view[1].extent * leaf.view[2].extent;
-  const index k = row % rows_count;
-  return leaf.parameters + row / rows_count * leaf.parameter_group +
-         k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
-         k / inner % leaf.view[0].extent * leaf.view[0].parameter +
-         k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
-}
-
-/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf.
-template <class Function>
-inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
-  for (index row = first_row; row < last_row; ++row) {
-    const index parameter = parameter_of_row(leaf, row);
-    const index native = leaf.native + row * leaf.outputs;
-    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
-  }
-}
 }  // namespace pergrad::inline v0_1::on_host

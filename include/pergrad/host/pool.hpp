@@ -22,7 +22,7 @@ struct pool_steps {
 
 /// Windows of one row of the output, all of the same rows and planes.
 template <class Scalar>
-struct pool_task {
+struct pool_task {  // NOLINT(cppcoreguidelines-pro-type-member-init): only `count` windows are written and read
   static constexpr index most = 64;  ///< windows of one task
 
   index channels = 0;

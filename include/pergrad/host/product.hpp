@@ -70,7 +70,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
   if (shape.row[2].left == 1) task.ahead = fetch_ahead;
-  finish_task<Scalar> rest{how, sums, 0};
+  finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
     rest.vectors = chosen.vectors;

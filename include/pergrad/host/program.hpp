@@ -17,6 +17,7 @@
 #include <pergrad/host/arrangements.hpp>
 #include <pergrad/host/leaf_tables.hpp>
 #include <pergrad/host/tables.hpp>
+#include <pergrad/host/tiles.hpp>
 #include <pergrad/host/windows.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -301,9 +302,7 @@ struct program {
     t.sample_size += scratch;
     t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
-    t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
-    t.cache_tile = t.tile;
-    widen_tile(t);
+    choose_tiles(t, sizeof(scalar));
     t.scratch.sample = scratch;
     assign_places(t, trained);
     share_slots(t, arranged);
@@ -348,29 +347,6 @@ struct program {
     return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
   }
   static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2; }
-  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16; but two where two
-  /// are not much more than it holds. They share what is read of the weights, and layers with few positions have rows
-  /// enough to work with.
-  static constexpr index tile_for(index sample_elements) {
-    constexpr index cache_bytes = index{1} << 20;
-    constexpr index bytes_for_two = index{6} << 20;
-    const index bytes = sample_elements * static_cast<index>(sizeof(scalar));
-    index tile = 16;
-    while (tile > 1 && tile * bytes > cache_bytes) tile /= 2;
-    return tile == 1 && 2 * bytes <= bytes_for_two ? 2 : tile;
-  }
-
-  /// Each tile reads all weights of the deferred layers, so from the first one on more samples go together than stay in
-  /// the cache; the layers before it take them in parts that do.
-  static constexpr void widen_tile(tables& t) {
-    if (t.deferred_count == 0) return;
-    while (t.split < size && !t.nodes[t.split].deferred) ++t.split;
-    while (t.tile < 16 && 2 * t.tile * t.sample_size * static_cast<index>(sizeof(scalar)) <= wide_tile_bytes) {
-      t.tile *= 2;
-    }
-  }
-  static constexpr index wide_tile_bytes = index{64} << 20;
-
   static constexpr void assign_places(tables& t, const std::array<bool, slot_count>& trained) {
     const auto reserve = [&](index elements) {
       const place here{t.workspace, elements};

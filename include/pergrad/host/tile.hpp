@@ -56,7 +56,7 @@ template <class Scalar>
 struct finish_task {
   const epilogue::request<Scalar>& how;
   const Scalar* sums;
-  std::size_t vectors;
+  std::size_t vectors = 0;
   std::size_t last = 0;
   std::size_t rows = 0;
   Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored

@@ -3,8 +3,9 @@
 //
 // Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
 // of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. Nothing here may call an inline function or a template that is declared elsewhere: the linker keeps one copy
-// of such a function for the whole program, and it might be the one that was compiled for a better processor.
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
 //
 // A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
 // and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
@@ -15,8 +16,11 @@
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
-inline constexpr std::size_t row_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
 
 /// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
 /// moves loads so far up that it wants more.
@@ -115,15 +119,11 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
 
 /// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
 template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<Scalar> factor,
-                          vector<double>& low, vector<double>& high, const Lanes& lanes) noexcept {
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_scaled) {
-    lanes.store(out, factor * load(sums));
-  } else if constexpr (How == kind::add_scaled) {
-    lanes.store(out, lanes.load(out) + factor * load(sums));
   } else if constexpr (How == kind::store_bias) {
     lanes.store(out, load(sums) + lanes.load(bias));
   } else {
@@ -152,7 +152,6 @@ template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const Scalar* sums = task.sums;
-  const vector<Scalar> factor = splat(task.how.factor);
   vector<double> low{};
   vector<double> high{};
   if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
@@ -163,12 +162,12 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
     Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
     for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, factor, low, high, all_lanes<Scalar>{});
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
       sums += lanes;
       if constexpr (How != epilogue::kind::squares_only) out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, factor, low, high, last);
+    finish_vector<How>(sums, out, bias, low, high, last);
     sums += lanes;
   }
   if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
@@ -194,10 +193,6 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
       return finish_as<kind::store>(task);
     case kind::add:
       return finish_as<kind::add>(task);
-    case kind::store_scaled:
-      return finish_as<kind::store_scaled>(task);
-    case kind::add_scaled:
-      return finish_as<kind::add_scaled>(task);
     case kind::store_bias:
       return finish_as<kind::store_bias>(task);
     case kind::squares_only:

@@ -13,6 +13,7 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/deferred.hpp>
+#include <pergrad/host/leaf_sums.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
@@ -38,14 +39,15 @@ struct worker {
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
-  scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, 16> losses{};
   std::array<double, 16> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  index kept_sample = forms_deferred(request) ? table.native_size : table.lane_size;
+  leaf_sums<Network> leaves{request, workspace,
+                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
+                            forms_deferred(request) ? table.native_size : table.lane_size};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -84,7 +86,7 @@ struct worker {
         collect(pass, first, node, begin, end);
       } else {
         keep_deltas(first, node, begin, end);
-        add_unit_sums(node, begin, end, sums);
+        leaves.add_unit_sums(node, begin, end, sums);
         sparse.keep_unit(pass, first, node, begin, end, request.sum_count);
       }
     };
@@ -135,10 +137,6 @@ struct worker {
   }
   [[nodiscard]] norm_part& part(index sample, std::size_t node) {
     return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
-  }
-  /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
-  [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    return kept + (node < table.split ? sample % table.cache_tile : sample) * kept_sample + native;
   }
   /// The row of a sample of the tile; nothing without deferred leaves.
   [[nodiscard]] scalar* row_of(std::size_t first, index b) {
@@ -193,7 +191,7 @@ struct worker {
             to += kernel.rounding(b);
             break;
           default: {
-            scalar* gradient = kept_gradient(b, node, leaf.native);
+            scalar* gradient = leaves.kept_gradient(b, node, leaf.native);
             const double squared =
                 leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
             if (leaf.use.first) to.squared += squared;
@@ -208,7 +206,8 @@ struct worker {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        const double squared = instantiate(leaf, workspace, b, kept_gradient(b, node, leaf.native), !leaf.use.last);
+        const double squared =
+            instantiate(leaf, workspace, b, leaves.kept_gradient(b, node, leaf.native), !leaf.use.last);
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
         if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
@@ -218,33 +217,9 @@ struct worker {
 
   void project(index b, std::size_t node, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(kept_gradient(b, node, native)),
+        dot(static_cast<const scalar*>(leaves.kept_gradient(b, node, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
-  /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
-  void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
-    for (std::size_t s = 0; s < request.sum_count; ++s) {
-      add_unit_sum(node, begin, end, sums + static_cast<index>(s) * table.lane_size);
-    }
-  }
-  void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (table.outer[k].deferred) continue;
-      const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      kernel.add_sum(end - begin, sum + table.outer[k].native, scratch);
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      for (index b = begin; b < end; ++b) {
-        instantiate(leaf, workspace, b, scratch);
-        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
-      }
-    }
-  }
-
   [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
     sample_facts<scalar> facts;
     facts.sample = first + static_cast<std::size_t>(b) - request.first;
@@ -271,8 +246,6 @@ struct worker {
     return std::isfinite(facts_of(pass, first, b).norm.squared);
   }
 
-  /// Weights of one sum for the samples of a tile, one a layer with parameters.
-  using weight_table = std::array<scalar, 16>;
   void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
     if (sum.unit) {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
@@ -293,8 +266,8 @@ struct worker {
         return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
       };
       write_row<Network>(
-          kept_gradient(b, 0, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of,
-          row);
+          leaves.kept_gradient(b, 0, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted,
+          weight_of, row);
     }
   }
 
@@ -348,7 +321,7 @@ struct worker {
       if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
     }
     const auto weights_of = [&](std::size_t node) {
-      weight_table of_node{};
+      typename leaf_sums<Network>::weight_table of_node{};
       for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
         of_node[b] = weights[b * groups + table.layer_group[node]];
       }
@@ -357,10 +330,10 @@ struct worker {
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred) continue;
-      const weight_table leaf_weights = weights_of(leaf.node);
+      const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
-        add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
+        leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
       } else {
@@ -373,35 +346,16 @@ struct worker {
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
-      const weight_table leaf_weights = weights_of(leaf.node);
-      add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
+      const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
+      leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
-  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
-  void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
-                bool squared, scalar* sum) {
-    constexpr index stretch = index{1} << 12;
-    for (index first = 0; first < count; first += stretch) {
-      const index here = std::min(stretch, count - first);
-      for (index b = begin; b < end; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const scalar* gradient = kept_gradient(b, node, native + first);
-        if (squared) {
-          add_scaled_squares_to(sum + native + first, weight, gradient, here);
-        } else {
-          add_scaled_to(sum + native + first, weight, gradient, here);
-        }
-      }
-    }
-  }
-
   /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
   /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
   /// hold about.
   void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
                        index end, scalar* sum) {
-    weight_table weights{};
+    typename leaf_sums<Network>::weight_table weights{};
     for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
     pass.forward(begin, end);
     evaluate_loss(pass, first, begin, end);
@@ -410,41 +364,8 @@ struct worker {
         if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
         if (!finite(pass, first, b)) pass.erase(node, b);
       }
-      add_weighted_sum(node, begin, end, weights, sum);
+      leaves.add_weighted_sum(node, begin, end, weights, sum);
     });
-  }
-  void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
-    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
-      for (index b = begin; b < end; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;
-        instantiate_one(b);
-        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
-      }
-    };
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (leaf.deferred) continue;  // the first pass has left its rows
-      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
-      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(node, leaf.native, leaf.size(), begin, end, weights, false, sum);
-      } else if (leaf.delta_stride == 1) {
-        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
-      } else {
-        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, scratch); });
-      }
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(node, leaf.native, leaf.count, begin, end, weights, false, sum);
-        continue;
-      }
-      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
-    }
   }
 };
 

@@ -82,16 +82,12 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
   using u32 = typename lanes<Lanes>::u32;
   for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 high[16];
-    u32 low[16];
-    u32 angle[16];
-    chacha_lanes<Lanes>(key, nonce, counter, high);
-    chacha_lanes<Lanes>(key, nonce, counter + 16U, low);
-    chacha_lanes<Lanes>(key, nonce, counter + 32U, angle);
+    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     for (std::size_t row = 0; row < 16; ++row) {
       f32 along_cosine;
       f32 along_sine;
-      box_muller<Lanes>(high[row], low[row], angle[row], along_cosine, along_sine);
+      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
       std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
       std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
     }

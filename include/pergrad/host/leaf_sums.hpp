@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/host/leaves.hpp>
+#include <pergrad/host/program.hpp>
+#include <pergrad/host/request.hpp>
+#include <pergrad/host/tables.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One thread's leaves: its workspace, and its room for gradients of samples and for scaled deltas. Samples are those
+/// from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
+template <class Network>
+struct leaf_sums {
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+  static constexpr const auto& table = program::table;
+
+  const run_request<scalar>& request;
+  const scalar* workspace;
+  scalar* kept;
+  scalar* scaled;
+  index kept_sample;  ///< from a sample's kept gradient to the next one's
+
+  /// Weights of one sum for the samples of a tile, one a layer with parameters.
+  using weight_table = std::array<scalar, 16>;
+
+  /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
+  [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
+    return kept + (node < table.split ? sample % table.cache_tile : sample) * kept_sample + native;
+  }
+  /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
+  void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      add_unit_sum(node, begin, end, sums + static_cast<index>(s) * table.lane_size);
+    }
+  }
+  void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      if (table.outer[k].deferred) continue;
+      const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
+      kernel.add_sum(end - begin, sum + table.outer[k].native, scratch);
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      for (index b = begin; b < end; ++b) {
+        instantiate(leaf, workspace, b, scratch);
+        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
+      }
+    }
+  }
+
+  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
+  void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
+                bool squared, scalar* sum) {
+    constexpr index stretch = index{1} << 12;
+    for (index first = 0; first < count; first += stretch) {
+      const index here = std::min(stretch, count - first);
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const scalar* gradient = kept_gradient(b, node, native + first);
+        if (squared) {
+          add_scaled_squares_to(sum + native + first, weight, gradient, here);
+        } else {
+          add_scaled_to(sum + native + first, weight, gradient, here);
+        }
+      }
+    }
+  }
+
+  void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;
+        instantiate_one(b);
+        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
+      }
+    };
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (leaf.deferred) continue;  // the first pass has left its rows
+      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
+      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
+        if (leaf.use.first) add_kept(node, leaf.native, leaf.size(), begin, end, weights, false, sum);
+      } else if (leaf.delta_stride == 1) {
+        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
+      } else {
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, scratch); });
+      }
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.use.shared()) {
+        if (leaf.use.first) add_kept(node, leaf.native, leaf.count, begin, end, weights, false, sum);
+        continue;
+      }
+      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/host/families_test.cpp - every family of kernels that the program has: the bits of products, of pools and of
+// noise
+//
+// Compiled twice: for this machine, where one family is left, and for any processor (one_binary_test), where all are.
+// What this machine cannot run is skipped.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/host/kernels.hpp>
+#include <pergrad/host/product.hpp>
+#include <pergrad/layers/adaptive_avg_pool2d.hpp>
+#include <pergrad/layers/max_pool2d.hpp>
+#include <pergrad/privacy/noise.hpp>
+
+#include "privacy/noise_golden.hpp"
+
+namespace on_host = pergrad::on_host;
+using on_host::kernel_family;
+using position = on_host::index;
+
+namespace {
+
+/// Lets a suite's cases run only where the program has the family and the processor can run it.
+struct available {
+  kernel_family family;
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id /*unit*/) const {
+    boost::test_tools::assertion_result result{on_host::runs_here(family)};
+    result.message() << "this program has no kernels " << name_of(family) << ", or the processor cannot run them";
+    return result;
+  }
+};
+
+/// While it lives, one family's kernels run.
+class using_family {
+ public:
+  explicit using_family(kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
+  using_family(const using_family&) = delete;
+  using_family& operator=(const using_family&) = delete;
+  ~using_family() { on_host::use_kernel_family(before_); }
+
+ private:
+  kernel_family before_ = on_host::kernel_family_in_use();
+};
+
+/// Whether a family's kernels round a multiply-add once: where there is such an instruction that is the compiler's
+/// choice (g++ takes it from -O2 on), but one for all.
+template <class Scalar>
+bool fuses(kernel_family family) {
+  const using_family in_use{family};
+  const Scalar left[] = {1, 1 + std::numeric_limits<Scalar>::epsilon()};
+  const Scalar right[] = {-1, 1 - std::numeric_limits<Scalar>::epsilon()};
+  Scalar out = 0;  // -1 + (1 - epsilon^2)
+  on_host::product({{{}, {}, {1, 0, 0}}, {{}, {}, {2, 1, 1}}, 1}, left, right, &out);
+#if !defined(__FMA__) && !defined(__aarch64__)
+  BOOST_TEST((family != kernel_family::baseline || out == 0));
+#endif
+  return out != 0;
+}
+
+/// The same numbers with every standard library, in [-1, 1).
+class numbers {
+ public:
+  template <class Scalar>
+  [[nodiscard]] Scalar next() {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    return static_cast<Scalar>(static_cast<std::int32_t>(state_ >> 32U)) * static_cast<Scalar>(0x1p-31);
+  }
+  template <class Scalar>
+  [[nodiscard]] std::vector<Scalar> several(std::size_t count) {
+    std::vector<Scalar> values(count);
+    for (Scalar& value : values) value = next<Scalar>();
+    return values;
+  }
+  [[nodiscard]] position up_to(position most) {
+    return 1 + static_cast<position>((next<double>() + 1) / 2 * static_cast<double>(most));
+  }
+
+ private:
+  std::uint64_t state_ = 20'240'607;
+};
+
+template <class Scalar>
+Scalar multiply_add(bool fused, Scalar a, Scalar b, Scalar c) {
+  if (fused) return std::fma(a, b, c);
+  const volatile Scalar product = a * b;
+  return product + c;
+}
+
+template <class Scalar>
+bool same_bits(const std::vector<Scalar>& one, const std::vector<Scalar>& other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(Scalar)) == 0;
+}
+
+/// Rows and terms in two loops each, so that tiles meet the end of a row loop.
+on_host::product_shape shape_of(numbers& random, position row_count, position columns) {
+  const position inner = random.up_to(row_count);
+  const position outer = row_count / inner;
+  on_host::product_shape shape;
+  shape.columns = columns;
+  shape.row[1] = {outer, random.up_to(9), inner * (columns + 1) + 2};
+  shape.row[2] = {inner, random.up_to(5), columns + 1};
+  shape.reduce[1] = {random.up_to(4), random.up_to(20), random.up_to(200)};
+  shape.reduce[2] = {random.up_to(12), random.up_to(3), random.up_to(90)};
+  return shape;
+}
+
+/// Calls f(row in left, row in out).
+template <class Function>
+void each_row(const on_host::product_shape& shape, Function f) {
+  for (position outer = 0; outer < shape.row[1].extent; ++outer) {
+    for (position inner = 0; inner < shape.row[2].extent; ++inner) {
+      f(outer * shape.row[1].left + inner * shape.row[2].left, outer * shape.row[1].out + inner * shape.row[2].out);
+    }
+  }
+}
+
+/// All sums by the definition, one chain of multiply-adds each, at their places in `out`.
+template <class Scalar>
+std::vector<Scalar> chains(const on_host::product_shape& shape, bool fused, const std::vector<Scalar>& left,
+                           const std::vector<Scalar>& right, std::vector<Scalar> out) {
+  each_row(shape, [&](position in_left, position in_out) {
+    for (position column = 0; column < shape.columns; ++column) {
+      Scalar sum = 0;
+      for (position outer = 0; outer < shape.reduce[1].extent; ++outer) {
+        for (position inner = 0; inner < shape.reduce[2].extent; ++inner) {
+          const position a = in_left + outer * shape.reduce[1].left + inner * shape.reduce[2].left;
+          const position b = outer * shape.reduce[1].right + inner * shape.reduce[2].right + column;
+          sum = multiply_add(fused, left[static_cast<std::size_t>(a)], right[static_cast<std::size_t>(b)], sum);
+        }
+      }
+      out[static_cast<std::size_t>(in_out + column)] = sum;
+    }
+  });
+  return out;
+}
+
+/// Every bit of every epilogue's result, and nothing else written.
+template <class Scalar>
+void check_products(kernel_family family) {
+  const using_family in_use{family};
+  const bool fused = fuses<Scalar>(family);
+  numbers random;
+  for (position row_count = 1; row_count <= 40; ++row_count) {
+    for (const position columns :
+         {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100, 128, 129, 200}) {
+      const on_host::product_shape shape = shape_of(random, row_count, columns);
+      const auto end = [](const auto&... loop) {
+        return static_cast<std::size_t>((1 + ... + ((loop.extent - 1) * loop.left)));
+      };
+      const auto left = random.several<Scalar>(end(shape.row[1], shape.row[2], shape.reduce[1], shape.reduce[2]));
+      const auto right = random.several<Scalar>(
+          static_cast<std::size_t>((shape.reduce[1].extent - 1) * shape.reduce[1].right +
+                                   (shape.reduce[2].extent - 1) * shape.reduce[2].right + columns));
+      const auto before = random.several<Scalar>(static_cast<std::size_t>(
+          (shape.row[1].extent - 1) * shape.row[1].out + (shape.row[2].extent - 1) * shape.row[2].out + columns));
+      const auto bias = random.several<Scalar>(static_cast<std::size_t>(columns));
+      const std::vector<Scalar> sums = chains(shape, fused, left, right, before);
+      const auto multiplied = [&](std::vector<Scalar> out, auto&& epilogue) {
+        on_host::product(shape, left.data(), right.data(), out.data(), epilogue);
+        return out;
+      };
+      std::vector<Scalar> added = before;
+      std::vector<Scalar> biased = before;
+      double squares = 0;
+      each_row(shape, [&](position /*left*/, position out) {
+        for (position column = 0; column < columns; ++column) {
+          const auto at = static_cast<std::size_t>(out + column);
+          added[at] = before[at] + sums[at];
+          biased[at] = sums[at] + bias[static_cast<std::size_t>(column)];
+          squares += static_cast<double>(sums[at]) * static_cast<double>(sums[at]);
+        }
+      });
+      on_host::epilogue::squares_only<Scalar> only;
+      on_host::epilogue::squares_store<Scalar> stored;
+      on_host::product(shape, left.data(), right.data(), static_cast<Scalar*>(nullptr), only);
+      const std::string what = std::to_string(row_count) + " x " + std::to_string(columns);
+      BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::store{}), sums), what);
+      BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::add{}), added), what);
+      BOOST_TEST(same_bits(multiplied(before, on_host::epilogue::store_bias{bias.data()}), biased), what);
+      BOOST_TEST(same_bits(multiplied(before, stored), sums), what);
+      BOOST_TEST(stored.sum() == only.sum(), what);
+      BOOST_TEST(std::abs(only.sum() - squares) <= 1e-13 * squares, what);
+    }
+  }
+}
+
+/// The sum of squares of one product: its bits depend on the family's tiles and on nothing else.
+template <class Scalar>
+double squares_of_one(kernel_family family) {
+  const using_family in_use{family};
+  numbers random;
+  const on_host::product_shape shape{{{}, {}, {37, 11, 0}}, {{}, {}, {11, 1, 150}}, 150};
+  const auto left = random.several<Scalar>(37 * 11);
+  const auto right = random.several<Scalar>(11 * 150);
+  on_host::epilogue::squares_only<Scalar> squares;
+  on_host::product(shape, left.data(), right.data(), static_cast<Scalar*>(nullptr), squares);
+  return squares.sum();
+}
+
+template <class Scalar>
+void check_squares(kernel_family family, double fused, double not_fused) {
+  BOOST_TEST(squares_of_one<Scalar>(family) == (fuses<Scalar>(family) ? fused : not_fused));
+}
+
+/// What a pool gives forward, and backward where the input's gradient was not 0.
+template <class Layer, class Scalar>
+std::vector<Scalar> pooled(kernel_family family, pergrad::shape in) {
+  const using_family in_use{family};
+  const pergrad::shape out = Layer::output_shape(in);
+  const auto stored = [](pergrad::shape image, on_host::halo around) {
+    return on_host::lay_out(
+        {static_cast<position>(image.e0), static_cast<position>(image.e1), static_cast<position>(image.e2)}, around);
+  };
+  const on_host::layout x_layout = stored(in, {1, 1, 2, 1});
+  const on_host::layout y_layout = stored(out, {0, 2, 1, 1});
+  numbers random;
+  std::vector<Scalar> x = random.several<Scalar>(static_cast<std::size_t>(x_layout.size));
+  for (std::size_t i = 0; i < x.size(); i += 5) x[i] = static_cast<Scalar>(0.5);  // ties
+  std::vector<Scalar> dx = random.several<Scalar>(x.size());
+  std::vector<Scalar> y(static_cast<std::size_t>(y_layout.size), Scalar{-7});
+  const std::vector<Scalar> dy = random.several<Scalar>(y.size());
+  using kernel = on_host::pooling_kernel<Layer, Scalar>;
+  kernel::forward(in, x_layout, x.data(), y_layout, y.data());
+  kernel::backward(in, x_layout, x.data(), y_layout, y.data(), y_layout, dy.data(), x_layout, dx.data());
+  y.insert(y.end(), dx.begin(), dx.end());
+  return y;
+}
+
+template <class Layer, class Scalar>
+void check_pool(kernel_family family) {
+  for (const std::size_t channels : {1U, 3U, 4U, 8U, 15U, 16U, 17U, 40U}) {
+    const pergrad::shape in{channels, 9, 75};  // more windows in a row than one task has
+    BOOST_TEST(same_bits(pooled<Layer, Scalar>(family, in), pooled<Layer, Scalar>(on_host::own_kernel_family, in)),
+               channels << " channels");
+  }
+}
+
+template <class Scalar>
+void check_pools(kernel_family family) {
+  check_pool<pergrad::max_pool2d<3, pergrad::stride<1>, pergrad::padding<1>>, Scalar>(family);
+  check_pool<pergrad::max_pool2d<2>, Scalar>(family);
+  check_pool<pergrad::adaptive_avg_pool2d<4, 70>, Scalar>(family);
+}
+
+void check_noise(kernel_family family) {
+  const using_family in_use{family};
+  BOOST_TEST(noise_golden::noise_hash<pergrad::detail::native_lanes>() == noise_golden::expected);
+  numbers random;
+  for (const std::size_t count : {1U, 7U, 16U, 33U, 512U}) {
+    const auto z = random.several<float>(count);
+    const auto check = [&]<class Scalar>(Scalar scale) {
+      const auto sums = random.several<Scalar>(count);
+      std::vector<Scalar> found(count);
+      std::vector<Scalar> expected(count);
+      for (std::size_t i = 0; i < count; ++i) expected[i] = std::fma(scale, static_cast<Scalar>(z[i]), sums[i]);
+      pergrad::detail::add_scaled_gaussians<pergrad::detail::native_lanes>(scale, z.data(), sums.data(), found.data(),
+                                                                           count);
+      BOOST_TEST(same_bits(found, expected), count << " values");
+    };
+    check(0.3F);
+    check(0.3);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(families)
+
+BOOST_AUTO_TEST_CASE(the_best_one_is_in_use) {
+  for (const auto family : {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512}) {
+    if (on_host::runs_here(family)) BOOST_TEST((on_host::kernel_family_in_use() >= family));
+    if (!on_host::runs_here(family)) BOOST_TEST(!on_host::use_kernel_family(family));
+  }
+  BOOST_TEST(on_host::runs_here(on_host::kernel_family_in_use()));
+}
+
+BOOST_AUTO_TEST_SUITE(baseline, *boost::unit_test::precondition(available{kernel_family::baseline}))
+BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_family::baseline); }
+BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_family::baseline); }
+BOOST_AUTO_TEST_CASE(pools) {
+  check_pools<float>(kernel_family::baseline), check_pools<double>(kernel_family::baseline);
+}
+BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_family::baseline); }
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(avx2, *boost::unit_test::precondition(available{kernel_family::avx2}))
+BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_family::avx2); }
+BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_family::avx2); }
+BOOST_AUTO_TEST_CASE(pools) { check_pools<float>(kernel_family::avx2), check_pools<double>(kernel_family::avx2); }
+BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_family::avx2); }
+BOOST_AUTO_TEST_CASE(squares_have_the_same_bits_in_every_build) {
+  check_squares<float>(kernel_family::avx2, 7255.5004402709119, 7255.5004215418685);
+  check_squares<double>(kernel_family::avx2, 7255.500454108339, 7255.5004541083381);
+}
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(avx512, *boost::unit_test::precondition(available{kernel_family::avx512}))
+BOOST_AUTO_TEST_CASE(products_of_floats) { check_products<float>(kernel_family::avx512); }
+BOOST_AUTO_TEST_CASE(products_of_doubles) { check_products<double>(kernel_family::avx512); }
+BOOST_AUTO_TEST_CASE(pools) { check_pools<float>(kernel_family::avx512), check_pools<double>(kernel_family::avx512); }
+BOOST_AUTO_TEST_CASE(noise) { check_noise(kernel_family::avx512); }
+BOOST_AUTO_TEST_CASE(squares_have_the_same_bits_in_every_build) {
+  check_squares<float>(kernel_family::avx512, 7255.5004402709155, 7255.5004215418767);
+  check_squares<double>(kernel_family::avx512, 7255.500454108339, 7255.5004541083399);
+}
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE_END()
