@@ -5,7 +5,7 @@
 // reaches that in each step: draw every record with the same small probability q, clip each record's gradient to l2
 // norm C, add up, add Gaussian noise of deviation sigma C, divide by a public constant. An accountant turns (sigma, q,
 // steps) into the (epsilon, delta) that has been spent. The network and the constants are those of Tramer & Boneh 2021;
-// that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.hpp.
+// that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.cpp.
 #include "common/fashion_mnist.hpp"
 
 #include <string>
@@ -17,6 +17,8 @@
 #include "common/training.hpp"
 
 namespace pg = pergrad;
+
+using executor = pg::host;  // fashion_mnist.cu is this program on a GPU: there it is pg::cuda
 
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
 template <class Activation>
@@ -35,8 +37,8 @@ int main(int argc, char** argv) {
   const auto run = [&](example::run_report& report) {
     report.network = "CNN, " + activation;
     report.own_options = {{"activation", activation}};
-    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>>(report)
-                         : example::train_on_fashion_mnist<cnn<pg::tanh>>(report);
+    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, executor>(report)
+                         : example::train_on_fashion_mnist<cnn<pg::tanh>, executor>(report);
   };
   const auto what = example::fashion_mnist_program(
       "fashion_mnist", "Fashion-MNIST with DP-SGD",

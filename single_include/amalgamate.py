@@ -12,6 +12,7 @@ INCLUDE = HERE.parent / "include"
 ROOT = "pergrad/pergrad.hpp"
 OURS = re.compile(r'^\s*#\s*include\s*[<"](pergrad/[^">]+)[">]')
 SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>")
+UNDER_NVCC = re.compile(r"^\s*#\s*ifdef\s+__CUDACC__\s*$")
 OPENS, CLOSES = re.compile(r"^\s*#\s*if"), re.compile(r"^\s*#\s*endif")
 ONCE = re.compile(r"^\s*#\s*pragma\s+once", re.MULTILINE)
 DROPPED = re.compile(r"^\s*#\s*pragma\s+once|^// SPDX-License-Identifier:")
@@ -28,20 +29,26 @@ def expand(name, seen, lines):
     """
     seen.add(name)
     depth = 0
+    seen_outside = None
     for number, line in enumerate(text_of(name).splitlines(), 1):
         depth += bool(OPENS.match(line)) - bool(CLOSES.match(line))
+        if name == ROOT and depth == 1 and UNDER_NVCC.match(line):
+            seen_outside, seen = seen, set(seen)  # what is first seen under the condition is missing outside of it
+        elif seen_outside is not None and not depth:
+            seen, seen_outside = seen_outside, None
         ours, system = OURS.match(line), SYSTEM.match(line)
         if DROPPED.match(line):
             continue
         if ours and not ONCE.search(text_of(ours[1])):
             expand(ours[1], seen, lines)
         elif ours:
-            # Expanded under a condition, a header would be missing wherever the condition is false.
-            if depth:
+            # Expanded under a condition, a header would be missing wherever the condition is false. The umbrella alone
+            # may ask whether nvcc reads it: what is included there and nowhere before is for nvcc only.
+            if depth and seen_outside is None:
                 sys.exit(f"{INCLUDE / name}:{number}: a pergrad header is included under #if; it cannot be amalgamated")
             if ours[1] not in seen:
                 expand(ours[1], seen, lines)
-        elif system and not depth:
+        elif system and (not depth or seen_outside is not None):
             if system[1] not in seen:
                 seen.add(system[1])
                 lines.append(line)

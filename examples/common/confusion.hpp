@@ -36,8 +36,8 @@ struct confusion_matrix {
 };
 
 /// Asks the network for the class of every record: that of the largest logit.
-template <class Network, class Value>
-[[nodiscard]] confusion_matrix confuse(const pergrad::host& exec, const Network& net,
+template <class Executor, class Network, class Value>
+[[nodiscard]] confusion_matrix confuse(const Executor& exec, const Network& net,
                                        const pergrad::dataset<Value, std::int32_t>& records,
                                        std::vector<std::string> labels) {
   constexpr std::size_t chunk = 1024;

@@ -31,7 +31,7 @@ namespace example {
 }
 
 /// Trains a network whose input has 28 x 28 values, in any shape.
-template <class Network>
+template <class Network, class Executor = pergrad::host>
 void train_on_fashion_mnist(run_report& report) {
   using constants = fashion_mnist_constants;
   report.labels.assign(constants::labels.begin(), constants::labels.end());
@@ -43,7 +43,7 @@ void train_on_fashion_mnist(run_report& report) {
                              {"pixel_deviation", constants::pixel_deviation}};
   labelled_images train;
   labelled_images test;
-  train_privately<Network>(report, [&] {
+  train_privately<Network, Executor>(report, [&] {
     train = load_fashion_mnist(report.chosen.data, "train");
     test = load_fashion_mnist(report.chosen.data, "t10k");
     const auto set = [](const labelled_images& half) {

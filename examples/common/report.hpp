@@ -2,21 +2,13 @@
 // examples/common/report.hpp - what a training run leaves behind: report.json, and report.svg next to it
 #pragma once
 
-#include <nlohmann/json.hpp>
-
-#include <cerrno>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
-#include <string_view>
-#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
-#include <zlib.h>
 
 #include "cli.hpp"
 #include "confusion.hpp"
@@ -31,15 +23,30 @@ struct epoch_record {
   double test_loss, test_accuracy, epsilon, seconds;
 };
 
+/// A number or a word under its name.
+struct fact {
+  std::string name;
+  std::variant<std::int64_t, double, std::string> value;
+
+  template <class Value>
+  fact(std::string called, const Value& is) : name{std::move(called)} {
+    if constexpr (std::is_integral_v<Value>) {
+      value = static_cast<std::int64_t>(is);
+    } else {
+      value = is;
+    }
+  }
+};
+
 struct run_report {
   program what;
   options chosen;
-  nlohmann::ordered_json own_options = nlohmann::ordered_json::object();  ///< those that only this program has
-  nlohmann::ordered_json public_constants =
-      nlohmann::ordered_json::object();  ///< what is taken for public knowledge, for the record
-  std::string network;                   ///< in a few words
-  std::vector<std::string> labels;       ///< names of the classes
-  std::size_t dataset_size = 0;          ///< public: q is the batch divided by it
+  std::vector<fact> own_options;       ///< those that only this program has
+  std::vector<fact> public_constants;  ///< what is taken for public knowledge, for the record
+  std::string network;                 ///< in a few words
+  std::string executor;                ///< in a few words
+  std::vector<std::string> labels;     ///< names of the classes
+  std::size_t dataset_size = 0;        ///< public: q is the batch divided by it
   std::size_t parameters = 0, train_size = 0, test_size = 0;
   double sigma = 0.0, q = 0.0;
   std::size_t planned_steps = 0;
@@ -53,167 +60,17 @@ struct run_report {
 };
 
 /// An epsilon to four decimals, rounded up: what is printed is never less than what was spent.
-[[nodiscard]] inline std::string epsilon_text(double epsilon) {
-  char text[64];
-  const double scaled = epsilon * 1e4 * (1 - 1e-12);  // not up by a rounding error
-  const double up = std::abs(scaled) < 1e15 ? std::ceil(scaled) / 1e4 : epsilon;
-  std::snprintf(text, sizeof text, "%.4f", up);
-  return text;
-}
-
+[[nodiscard]] std::string epsilon_text(double epsilon);
 /// "1e-05" for 0.00001.
-[[nodiscard]] inline std::string delta_text(double delta) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", delta);
-  return text;
-}
-
-[[nodiscard]] inline std::string accuracy_text(double accuracy) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.4f", accuracy);
-  return text;
-}
-
+[[nodiscard]] std::string delta_text(double delta);
+[[nodiscard]] std::string accuracy_text(double accuracy);
 /// The last line of a run.
-[[nodiscard]] inline std::string summary(const run_report& report) {
-  const epoch_record& last = report.epochs.back();
-  return "test accuracy " + accuracy_text(last.test_accuracy) + ", epsilon " + epsilon_text(last.epsilon) + ", delta " +
-         delta_text(report.chosen.delta);
-}
-
-[[nodiscard]] inline nlohmann::ordered_json to_json(const run_report& report) {
-  using nlohmann::ordered_json;
-  const options& chosen = report.chosen;
-  const epoch_record& last = report.epochs.back();
-  const auto optional = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
-
-  ordered_json json;
-  json["program"] = report.what.name;
-  json["test_accuracy"] = last.test_accuracy;
-  json["test_loss"] = last.test_loss;
-  json["epsilon"] = last.epsilon;
-  json["delta"] = chosen.delta;
-  json["sigma"] = report.sigma;
-  json["q"] = report.q;
-  json["steps"] = last.steps;
-  json["planned_steps"] = report.planned_steps;
-  json["seconds"] = report.seconds;
-  json["interrupted"] = report.interrupted;
-  json["stopped_by_budget"] = report.stopped_by_budget;
-  json["key_source"] = chosen.seed ? "seed" : "os";
-  json["private"] = !chosen.seed.has_value();
-  json["record"] = "one " + report.what.record;
-  json["neighbours"] = "add or remove one training record";
-  json["accountant"] = "rdp";
-  json["options"] = {{"epsilon", chosen.epsilon},
-                     {"delta", chosen.delta},
-                     {"epochs", chosen.epochs},
-                     {"lr", chosen.learning_rate},
-                     {"batch", chosen.batch},
-                     {"clip", chosen.clip},
-                     {"noise-multiplier", optional(chosen.noise_multiplier)},
-                     {"optimizer", chosen.optimizer},
-                     {"momentum", chosen.momentum},
-                     {"seed", optional(chosen.seed)},
-                     {"threads", chosen.threads},
-                     {"data", chosen.data},
-                     {"out", chosen.out}};
-  json["options"].update(report.own_options);
-  json["given"] = chosen.given;
-  json["dataset"] = {{"name", report.what.dataset},
-                     {"path", chosen.data},
-                     {"train_" + report.what.record + "s", report.train_size},
-                     {"test_" + report.what.record + "s", report.test_size}};
-  json["network"] = {{"parameters", report.parameters},
-                     {"description", report.network},
-                     {"initial_weights_seed", report.initial_weights_seed}};
-  json["public_constants"] = {{"dataset_size", report.dataset_size}, {"expected_batch_size", chosen.batch}};
-  json["public_constants"].update(report.public_constants);
-  json["epochs"] = ordered_json::array();
-  for (const epoch_record& epoch : report.epochs) {
-    json["epochs"].push_back({{"epoch", epoch.epochs},
-                              {"steps", epoch.steps},
-                              {"test_loss", epoch.test_loss},
-                              {"test_accuracy", epoch.test_accuracy},
-                              {"epsilon", epoch.epsilon},
-                              {"seconds", epoch.seconds}});
-  }
-  const confusion_matrix& confusion = report.confusion;
-  auto counts = ordered_json::array();
-  auto shares = ordered_json::array();
-  for (std::size_t is = 0; is < confusion.classes(); ++is) {
-    counts.push_back(ordered_json::array());
-    shares.push_back(ordered_json::array());
-    for (std::size_t told = 0; told < confusion.classes(); ++told) {
-      counts.back().push_back(confusion.count(is, told));
-      shares.back().push_back(confusion.share(is, told));
-    }
-  }
-  json["confusion"] = {{"rows", "true class"},
-                       {"columns", "class told by the network"},
-                       {"labels", confusion.labels},
-                       {"counts", counts},
-                       {"shares", shares}};
-#if defined(__clang__)
-  const std::string compiler = "clang++ " __clang_version__;
-#else
-  const std::string compiler = "g++ " __VERSION__;
-#endif
-  const std::string nlohmann_json = std::to_string(NLOHMANN_JSON_VERSION_MAJOR) + "." +
-                                    std::to_string(NLOHMANN_JSON_VERSION_MINOR) + "." +
-                                    std::to_string(NLOHMANN_JSON_VERSION_PATCH);
-  json["versions"] = {{"pergrad", report.pergrad_version},
-                      {"compiler", compiler},
-                      {"cli11", CLI11_VERSION},
-                      {"nlohmann_json", nlohmann_json},
-                      {"zlib", zlibVersion()}};
-  return json;
-}
-
-/// Replaces DIR/NAME by `content` as one act: who reads it sees the old file or the whole new one. Throws
-/// std::system_error.
-inline void write_file(const std::string& directory, const std::string& name, std::string_view content) {
-  const std::filesystem::path path = std::filesystem::path(directory) / name;
-  const std::filesystem::path partial = path.string() + ".partial";
-  const auto fail = [&path](int code) {
-    throw std::system_error(code, std::generic_category(), "cannot write " + path.string());
-  };
-  errno = 0;
-  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
-  stream.write(content.data(), static_cast<std::streamsize>(content.size()));
-  stream.close();
-  std::error_code error;
-  if (!stream) {
-    const int code = errno;
-    std::filesystem::remove(partial, error);
-    fail(code);
-  }
-  std::filesystem::rename(partial, path, error);
-  if (error) {
-    const int code = error.value();
-    std::filesystem::remove(partial, error);
-    fail(code);
-  }
-}
+[[nodiscard]] std::string summary(const run_report& report);
 
 /// Makes sure, before an hour is spent, that both reports can be written: the folder exists or is made, takes a file,
 /// and no folder bears a report's name. Throws std::runtime_error.
-inline void check_output_folder(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error || !std::filesystem::is_directory(directory)) {
-    throw std::runtime_error("cannot make the output folder " + directory + ": " +
-                             (error ? error.message() : "it is not a folder"));
-  }
-  for (const char* name : {"report.json", "report.svg"}) {
-    const auto path = std::filesystem::path(directory) / name;
-    if (std::filesystem::is_directory(path, error)) {
-      throw std::runtime_error("cannot write " + path.string() + ": it is a folder");
-    }
-  }
-  const std::string probe = ".pergrad-probe";
-  write_file(directory, probe, "");
-  std::filesystem::remove(std::filesystem::path(directory) / probe, error);
-}
+void check_output_folder(const std::string& directory);
+/// Writes DIR/report.json and DIR/report.svg. Throws std::system_error.
+void write_reports(const run_report& report);
 
 }  // namespace example

@@ -231,11 +231,4 @@ struct point {
   return out + svg::draw(report.confusion, svg::chart_height, report.what.record) + "</svg>\n";
 }
 
-/// Writes DIR/report.json and DIR/report.svg. Throws std::system_error.
-inline void write_reports(const run_report& report) {
-  write_file(report.chosen.out, "report.json",
-             to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  write_file(report.chosen.out, "report.svg", to_svg(report));
-}
-
 }  // namespace example

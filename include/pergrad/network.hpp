@@ -15,6 +15,7 @@
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/gate.hpp>
 #include <pergrad/detail/graph.hpp>
+#include <pergrad/detail/remote.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
 
@@ -22,6 +23,15 @@ namespace pergrad::inline v0_1 {
 
 template <class Network>
 class tape;
+
+namespace detail {
+
+/// Bytes of a network on a device; cuda/layout.hpp knows.
+template <class Network>
+struct device_memory;
+struct network_access;
+
+}  // namespace detail
 
 /// The type behind `network`: use that name. One object holds the parameters of one model.
 template <class Scalar, shape Input, class... Layers>
@@ -43,6 +53,11 @@ class static_network {
   /// The type of one input value: integer ids or numbers.
   using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
 
+  /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
+  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
+
   /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
   template <class Executor, class Initialiser>
   static_network(const Executor& /*executor*/, const Initialiser& initialiser)
@@ -59,32 +74,54 @@ class static_network {
   }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span().first(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> parameters() const noexcept {
-    return parameters_.span().first(parameter_count);
-  }
+  /// While a device trains them, this brings them back; a span from before a step shows the values of then.
+  [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> parameters() const { return all_parameters().first(parameter_count); }
   /// The parameters of `frozen` layers, in the same order among themselves.
-  [[nodiscard]] std::span<Scalar> frozen_parameters() noexcept { return parameters_.span().subspan(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> frozen_parameters() const noexcept {
-    return parameters_.span().subspan(parameter_count);
-  }
+  [[nodiscard]] std::span<Scalar> frozen_parameters() { return all_parameters().subspan(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> frozen_parameters() const { return all_parameters().subspan(parameter_count); }
 
   /// Both, one after the other: what a checkpoint holds.
-  [[nodiscard]] std::span<Scalar> all_parameters() noexcept { return parameters_.span(); }
-  [[nodiscard]] std::span<const Scalar> all_parameters() const noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<Scalar> all_parameters() {
+    pull();
+    remote_.changed = true;
+    return parameters_.span();
+  }
+  [[nodiscard]] std::span<const Scalar> all_parameters() const {
+    pull();
+    return parameters_.span();
+  }
 
   /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
   /// index < structure::size.
-  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
-    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
   }
-  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
-    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
   }
 
  private:
-  detail::aligned_buffer<Scalar> parameters_;
+  friend struct detail::network_access;
+  void pull() const {
+    if (!remote_.newer) return;
+    remote_.newer = false;
+    remote_.pull(remote_.context, parameters_.data());
+  }
+
+  mutable detail::aligned_buffer<Scalar> parameters_;
+  mutable detail::remote_parameters remote_;
 };
+
+namespace detail {
+
+/// A device's way to the parameters of a network.
+struct network_access {
+  [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
+  static void pull(const auto& network) { network.pull(); }
+};
+
+}  // namespace detail
 
 /// A network with parameters of type `Scalar` (float or double).
 template <class Scalar, shape Input, class... Layers>

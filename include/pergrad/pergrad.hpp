@@ -97,3 +97,7 @@
 #include <pergrad/train/classifier.hpp>
 #include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/version.hpp>
+
+#ifdef __CUDACC__
+#include <pergrad/cuda/cuda.cuh>
+#endif

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 
+#include <pergrad/detail/host_device.hpp>
+
 namespace pergrad::inline v0_1 {
 
 /// The logical shape of one sample: 1 to 4 extents, outermost first, as in PyTorch without its batch axis.
@@ -30,6 +32,11 @@ struct shape {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
+#if PERGRAD_WRITES_MEMBERS
+  constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
+                  std::size_t id_count) noexcept
+      : lengths{length_bits}, e0{first}, e1{second}, e2{third}, e3{fourth}, ids{id_count} {}
+#endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
   [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }

@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <type_traits>
 
 #include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/remote.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
@@ -132,6 +134,18 @@ class tape {
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
 
+  /// On a device: one allocation there, and nothing on the host but what comes back.
+  template <detail::device_executor Executor>
+  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{0} {
+    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
+    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
+    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
+      remote_ = executor.template make_tape<Network>(batch.count);
+    }
+  }
+
   /// The largest batch of one evaluation.
   [[nodiscard]] std::size_t capacity() const noexcept { return max_batch_; }
   /// Sums that one evaluation may form.
@@ -142,7 +156,8 @@ class tape {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
                              direction_.size() + scalars_.size() + weights_.size() + additions_.size() + rows_.size() +
                              row_weights_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size();
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
+           remote_.bytes;
   }
 
   /// Threads that there are workspaces for.
@@ -182,6 +197,7 @@ class tape {
   // Of networks with large blocks whose sums are formed a chunk at a time:
   detail::aligned_buffer<scalar> rows_;         ///< [sample of the chunk][x and delta of each such block]
   detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
+  detail::remote_memory remote_;                ///< of a tape on a device, which has nothing of the above
 };
 
 namespace on_host {
@@ -207,6 +223,7 @@ struct tape_access {
   [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {
     return tape.scaled_.data() + static_cast<index>(worker) * tape.scaled_stride;
   }
+  [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
 
@@ -18,6 +19,32 @@ inline void for_each_vector(index count, Function&& f) {
   for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
   if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
 }
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
+/// where the compiler takes no vectors in such functions.
+template <class Scalar>
+using pack = vector<Scalar>;
+
+/// for_each_vector for `pack`s.
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for_each_vector<Scalar>(count, f);
+}
+#else
+template <class Scalar>
+using pack = Scalar;
+
+template <class Scalar>
+struct one_element {
+  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
+  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+};
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
+}
+#endif
 
 template <class Scalar>
 inline void add_to(Scalar* to, const Scalar* from, index count) {

@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
 //
-// This is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid device code:
-// no library function, no exceptions, no address of a constexpr object.
+// Outside cuda/ this is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid
+// device code: no library function, no exceptions, no address of a constexpr object.
 #pragma once
 
 #ifdef __CUDACC__
 #define PERGRAD_HD __host__ __device__
+/// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
+#define PERGRAD_PACKS_IN_BUILTINS 0
+/// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
+#define PERGRAD_VECTORS_ON_DEVICE 0
+/// nvcc writes a structure that is a template argument as the list of its members when it hands the program on.
+#define PERGRAD_WRITES_MEMBERS 1
+/// Before a loop whose counter chooses registers.
+#define PERGRAD_UNROLL _Pragma("unroll")
 #else
 #define PERGRAD_HD
+#define PERGRAD_UNROLL
+#define PERGRAD_PACKS_IN_BUILTINS 1
+#define PERGRAD_VECTORS_ON_DEVICE 1
+#define PERGRAD_WRITES_MEMBERS 0
 #endif

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/convolution.hpp>
@@ -113,9 +112,11 @@ struct adaptive_windows {
 /// The largest value of a window; its gradient goes to the first input that equals it.
 struct maximum_of_window {
   static constexpr window_rule known_rule = window_rule::maximum;
+  static constexpr bool on_device = true;
+
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
-    return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
+    return Value{} - math::detail::float_format<math::element_t<Value>>::infinity;
   }
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
@@ -139,6 +140,8 @@ struct maximum_of_window {
 /// y = sum / divisor; every input's share of dy is dy / divisor.
 struct mean_of_window {
   static constexpr window_rule known_rule = window_rule::mean;
+  static constexpr bool on_device = true;
+
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
     return Value{};

@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/misuse.hpp>
 #include <pergrad/gradients/noise.hpp>
@@ -136,8 +137,8 @@ class assignment {
 };
 
 /// Runs several assignments over the same gradients in one pass.
-template <class First, class... Rest>
-void evaluate_together(const host& executor, First& first, Rest&... rest) {
+template <executor Executor, class First, class... Rest>
+void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   const auto leaf = first.leaf();
   if ((!leaf.same_as(rest.leaf()) || ...)) {
     throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
@@ -151,8 +152,8 @@ void evaluate_together(const host& executor, First& first, Rest&... rest) {
     first.attach(request);
     (rest.attach(request), ...);
     leaf.run(executor, request);
-    first.finish(executor);
-    (rest.finish(executor), ...);
+    first.finish(crew_of(executor));
+    (rest.finish(crew_of(executor)), ...);
   } catch (...) {
     first.abandon();
     (rest.abandon(), ...);
@@ -263,29 +264,29 @@ template <class Destination, class Expression>
 namespace detail {
 
 /// Evaluates a noised sum into a private gradient, which is all zeros if that fails. `begin` as in detail::add_noise.
-template <class Network, class Sum, class Generator, class Begin>
-void release(const host& executor, private_gradient<Network>& update, const noised_sum<Sum, Generator>& noised,
+template <executor Executor, class Network, class Sum, class Generator, class Begin>
+void release(const Executor& executor, private_gradient<Network>& update, const noised_sum<Sum, Generator>& noised,
              const Begin& begin) {
   auto only = assign(update, used_on_the_way<noised_sum<Sum, Generator>, Begin>{noised, begin});
   evaluate_together(executor, only);
 }
 /// Adds noise to a total of chunks into a private gradient.
-template <class Network, class Generator, class Begin = unused>
-void release(const host& executor, private_gradient<Network>& update, const noised_total<Network, Generator>& noised,
-             const Begin& begin = {}) {
+template <executor Executor, class Network, class Generator, class Begin = unused>
+void release(const Executor& executor, private_gradient<Network>& update,
+             const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
   const std::span<typename Network::scalar> out = gradient_access::values(update);
   if (out.size() != Network::parameter_count) {
     throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
   }
-  noised.release(executor, out.data(), begin);
+  noised.release(crew_of(executor), out.data(), begin);
 }
 
 }  // namespace detail
 
 /// Evaluates a noised sum into a private gradient: the one thing that may be released. Draws the noise once, also for
 /// an empty batch. Throws what the batch, the tape and the generator throw; the gradient is all zeros then.
-template <class Network, class Expression>
-void evaluate_into(const host& executor, private_gradient<Network>& update, const Expression& expression) {
+template <executor Executor, class Network, class Expression>
+void evaluate_into(const Executor& executor, private_gradient<Network>& update, const Expression& expression) {
   if constexpr (detail::is_noised<Expression>) {
     auto only = assign(update, expression);
     detail::evaluate_together(executor, only);
@@ -294,38 +295,38 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   }
 }
 /// The same for a total of chunks.
-template <class Network, class Generator>
-void evaluate_into(const host& executor, private_gradient<Network>& update,
+template <executor Executor, class Network, class Generator>
+void evaluate_into(const Executor& executor, private_gradient<Network>& update,
                    const noised_total<Network, Generator>& noised) {
   detail::release(executor, update, noised);
 }
 /// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. If that throws,
 /// the total holds what it held, or it is empty again, or parts of the chunk are in it.
-template <class Leaf, class Rule, class Network>
-void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, bounded_total<Network>> chunk) {
+template <executor Executor, class Leaf, class Rule, class Network>
+void evaluate_into(const Executor& executor,
+                   detail::assignment<bounded_sum<Leaf, Rule>, bounded_total<Network>> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.
-template <class Given>
-void evaluate_into(const host& /*executor*/, const Given& /*given*/) {
+template <executor Executor, class Given>
+void evaluate_into(const Executor& /*executor*/, const Given& /*given*/) {
   if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
 }
-template <class Destination, class Expression>
-void evaluate_into(const host& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
+template <executor Executor, class Destination, class Expression>
+void evaluate_into(const Executor& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
   if constexpr (!detail::any_explained<Destination, Expression>) {
     static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
   }
 }
-template <class First, class Second, class Third, class... Rest>
-void evaluate_into(const host& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
+template <executor Executor, class First, class Second, class Third, class... Rest>
+void evaluate_into(const Executor& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
   if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
     static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
   }
 }
 
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> &&
-         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 
@@ -333,30 +334,29 @@ requires(!std::is_convertible_v<const First&, const host&> &&
 namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
-template <class Destination, class Expression>
-requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const host& executor,
+template <executor Executor, class Destination, class Expression>
+requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
-template <class... Assignments>
+template <executor Executor, class... Assignments>
 requires((pergrad::detail::is_assignment<Assignments>::value ||
-          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const host& executor,
+          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const Executor& executor,
                                                                                Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluate_together(executor, assignments...);
   }
 }
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> &&
-         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
-template <class Expression>
-[[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
+template <executor Executor, class Expression>
+[[nodiscard]] auto evaluate(const Executor& executor, const Expression& expression) {
   if constexpr (pergrad::detail::is_explained<Expression>) {
     return std::vector<double>{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {

@@ -15,6 +15,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/host/engine.hpp>
@@ -76,12 +77,25 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   }
 
   /// Carries out a request; `count` samples from `first` on.
-  void run(const host& executor, on_host::run_request<scalar>& request) const {
-    using engine = on_host::engine<Network>;
+  template <executor Executor>
+  void run(const Executor& executor, on_host::run_request<scalar>& request) const {
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
     request.randomness = randomness_;
+    if constexpr (detail::device_executor<Executor>) {
+      static_assert(sizeof(typename Executor::template loss_explanation<Loss>) != 0);
+      if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
+                    std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
+        executor.run(*network_, *batch_, *tape_, request);
+      }
+    } else {
+      run_on_host(executor, request);
+    }
+  }
+
+ private:
+  void run_on_host(const host& executor, on_host::run_request<scalar>& request) const {
     on_host::sample_source<scalar> source;
     source.context = this;
     source.input = [](const void* self, std::size_t sample) -> const void* {
@@ -97,9 +111,10 @@ class per_sample_gradient_leaf : public detail::expression_tag {
       const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
       return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
     };
-    engine::run(executor, *network_, *tape_, source, request);
+    on_host::engine<Network>::run(executor, *network_, *tape_, source, request);
   }
 
+ public:
   [[nodiscard]] per_sample_gradient_leaf with(norm_method method, std::uint64_t layers) const noexcept {
     per_sample_gradient_leaf result = *this;
     result.method_ = method;

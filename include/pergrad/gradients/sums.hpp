@@ -110,6 +110,7 @@ class bounded_sum : public detail::expression_tag {
   using value_type = scalar;
   bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
+  [[nodiscard]] const clipped_gradients<Leaf, Rule>& clipped() const noexcept { return clipped_; }
   [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
   /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is
   /// replaced.

@@ -19,6 +19,16 @@ template <class Layer>
 [[nodiscard]] constexpr bool is_channels_first() {
   return requires { requires Layer::channels_first; };
 }
+/// Is its derivative a function of its output?
+template <class Layer>
+[[nodiscard]] constexpr bool derives_from_output() {
+  return requires { requires Layer::derivative_from_output; };
+}
+/// Does it swap channels and positions?
+template <class Layer>
+[[nodiscard]] constexpr bool swaps_channels_and_positions() {
+  return requires { requires Layer::is_transpose; };
+}
 /// How the input of a node that reads images must be stored; no channels: any way will do.
 template <class Layer>
 [[nodiscard]] constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {

@@ -53,6 +53,9 @@ class engine {
                                   " sums, the tape has room for " + std::to_string(tape.sum_capacity()) +
                                   ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
     }
+    if (tape_access::remote(tape).memory != nullptr) {
+      throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
+    }
     if (executor.thread_count() > tape.worker_count()) {
       throw std::invalid_argument("pergrad: the tape was made for an executor with " +
                                   std::to_string(tape.worker_count()) + " threads, this one has " +

@@ -38,7 +38,7 @@ struct lane_sum {
   /// The sums of `count` elements from `native` on into `totals`.
   void add_lanes(index native, index count, Scalar* totals) const noexcept {
     for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-      vector<Scalar> total{};
+      vector<Scalar> total = splat(Scalar{0});
       for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
       part.store(totals + i, total * splat(scale));
     });

@@ -87,8 +87,8 @@ struct elementwise_kernel {
   static void forward(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
     for_each_stretch(x_layout, y_layout, [&](index source, index target, index count) {
       if constexpr (on_vectors) {
-        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          lanes.store(y + target + i, Layer::value(vector<Scalar>{lanes.load(x + source + i)}));
+        for_each_pack<Scalar>(count, [&](index i, const auto& lanes) {
+          lanes.store(y + target + i, Layer::value(pack<Scalar>{lanes.load(x + source + i)}));
         });
       } else {
         for (index i = 0; i < count; ++i) y[target + i] = Layer::value(x[source + i]);
@@ -116,10 +116,10 @@ struct elementwise_kernel {
         ++plane;
       }
       if constexpr (on_vectors) {
-        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          const vector<Scalar> slope =
-              Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
-          const vector<Scalar> part = lanes.load(dy_row + i) * slope;
+        for_each_pack<Scalar>(count, [&](index i, const auto& lanes) {
+          const pack<Scalar> slope =
+              Layer::derivative(pack<Scalar>{lanes.load(x_row + i)}, pack<Scalar>{lanes.load(y_row + i)});
+          const pack<Scalar> part = lanes.load(dy_row + i) * slope;
           lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
         });
       } else {
@@ -156,8 +156,8 @@ struct pooling_kernel {
       return;
     }
     for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        vector<Scalar> sum = Layer::template start<vector<Scalar>>();
+      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        pack<Scalar> sum = Layer::template start<pack<Scalar>>();
         for_each_tap(x_layout, x_layout, box,
                      [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
         lanes.store(y + output + c, Layer::finish(sum, divisor));
@@ -184,11 +184,11 @@ struct pooling_kernel {
       return;
     }
     for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const vector<Scalar> best = lanes.load(y + output + c);
-        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const pack<Scalar> best = lanes.load(y + output + c);
+        pack<Scalar> remaining = lanes.load(dy + backprop + c);
         for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
-          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          const pack<Scalar> part = Layer::share(pack<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
           lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
         });
       });

@@ -130,7 +130,7 @@ struct program {
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<bool, size> derives_from_output{};
+    std::array<bool, size> derivative_from_output{};
     std::array<bool, size> has_second{};
     std::array<bool, size> stored_order{};
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
@@ -148,7 +148,7 @@ struct program {
       if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
       row.saved_count = static_cast<index>(detail::saved_count_of<layer>(shape_of(i), second_shape_of(i)));
       row.scratch_count = static_cast<index>(detail::scratch_count_of<layer>(shape_of(i), second_shape_of(i)));
-      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+      derivative_from_output[i] = derives_from_output<layer>();
       if constexpr (detail::has_two_inputs<layer>) has_second[i] = true;
       if constexpr (detail::reads_images<layer>) stored_order[i] = true;
       if constexpr (requires { layer::samples_together; })
@@ -161,7 +161,7 @@ struct program {
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
-      if constexpr (requires { requires layer::is_transpose; }) transposes[i] = true;
+      transposes[i] = swaps_channels_and_positions<layer>();
       read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
       written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
     });
@@ -213,7 +213,7 @@ struct program {
       const bool producer_forgets =
           row.in > 0 && row.in <= size &&
           (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
-      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
+      row.in_place = row.kind == node_kind::elementwise && derivative_from_output[i] && readers[row.in] == 1 &&
                      producer_forgets && !output_is_read[row.in];
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];

@@ -34,7 +34,7 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
       row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
     }
   }
-  for (std::size_t k = 0; k < table.sparse_count; ++k) {
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {  // != and not <: nvcc warns of < 0
     const sparse_leaf& leaf = table.sparse[k];
     if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
   }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
 
@@ -19,15 +20,28 @@ namespace pergrad::inline v0_1::on_host {
 
 namespace transpose_detail {
 
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
 /// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
 template <std::size_t Step, class Vector, std::size_t... Lane>
 [[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...);
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
 }
 /// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
 template <std::size_t Step, class Vector, std::size_t... Lane>
 [[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...);
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
 }
 
 template <class Scalar>

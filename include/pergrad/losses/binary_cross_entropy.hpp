@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -14,6 +15,8 @@ namespace pergrad::inline v0_1 {
 /// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
 /// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
+  static constexpr bool on_device = true;
+
   template <class Scalar>
   using target = Scalar;
 
@@ -30,9 +33,15 @@ struct binary_cross_entropy_with_logits {
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
-    const auto count = static_cast<double>(y.size());
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `size` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
+                                                  Scalar* dy) noexcept {
+    const auto count = static_cast<double>(size);
     double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
+    for (std::size_t i = 0; i < size; ++i) {
       const auto logit = static_cast<double>(y[i]);
       const auto target = static_cast<double>(targets[i]);
       const double decay = std::exp(-std::fabs(logit));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -15,6 +16,8 @@ namespace pergrad::inline v0_1 {
 /// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
 /// Stable for any logits: the largest is subtracted first.
 struct cross_entropy {
+  static constexpr bool on_device = true;
+
   template <class Scalar>
   using target = std::int32_t;
 
@@ -30,15 +33,21 @@ struct cross_entropy {
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
                                        std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
     const auto target = static_cast<std::size_t>(targets[0]);
     Scalar largest = y[0];
-    for (const Scalar value : y) largest = value > largest ? value : largest;
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
     Scalar sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       dy[i] = std::exp(y[i] - largest);
       sum += dy[i];
     }
-    for (Scalar& value : dy) value /= sum;
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
     dy[target] -= 1;
     return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
   }

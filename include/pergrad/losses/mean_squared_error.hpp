@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -13,6 +14,8 @@ namespace pergrad::inline v0_1 {
 /// Regression; a target has as many values as the output. PyTorch: `nn.MSELoss(reduction="none")`, then the mean over a
 /// sample's outputs.
 struct mean_squared_error {
+  static constexpr bool on_device = true;
+
   template <class Scalar>
   using target = Scalar;
 
@@ -48,6 +51,19 @@ struct mean_squared_error {
     }
     double sum = 0;
     for (const double part : sums) sum += part;
+    return sum / count;
+  }
+  /// The same for `size` outputs, on host and device: without the sums side by side.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
+                                                  Scalar* dy) noexcept {
+    const auto count = static_cast<double>(size);
+    double sum = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
+      sum += difference * difference;
+      dy[i] = static_cast<Scalar>(difference * (2 / count));
+    }
     return sum / count;
   }
 };

@@ -5,15 +5,14 @@
 //   stability)
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/multiply_add.hpp>
 #include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -45,31 +44,23 @@ class adam : public optimizer_steps<adam<Network>, Network> {
  private:
   friend struct optimizer_access;
   [[nodiscard]] auto begin(Network& network, double scale) {
-    using on_host::index;
-    using on_host::splat;
     ++steps_;
-    const auto count = static_cast<double>(steps_);
-    return [parameters = network.parameters().data(), first_moments = first_.data(), second_moments = second_.data(),
-            beta1 = static_cast<scalar>(options_.beta1), beta2 = static_cast<scalar>(options_.beta2),
-            rest1 = static_cast<scalar>(1 - options_.beta1),  // in double: 1 - 0.999F is off by 1e-5
-            rest2 = static_cast<scalar>(1 - options_.beta2),
-            rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count))),
-            correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count))),
-            stability = static_cast<scalar>(options_.stability),
-            factor = static_cast<scalar>(scale)](std::size_t at, const scalar* gradient, std::size_t size) {
-      using vector = on_host::vector<scalar>;
+    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
+    return [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                            options_.stability, scale),
+            parameters = network.parameters().data(), first_moments = first_.data(),
+            second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
       scalar* const w = parameters + at;
       scalar* const m = first_moments + at;
       scalar* const v = second_moments + at;
-      on_host::for_each_vector<scalar>(static_cast<index>(size), [&](index i, const auto& lanes) {
-        const vector g = splat(factor) * lanes.load(gradient + i);
-        const vector first = on_host::multiply_add<scalar>(splat(beta1), lanes.load(m + i), splat(rest1) * g);
-        const vector second = on_host::multiply_add<scalar>(splat(beta2), lanes.load(v + i), splat(rest2) * g * g);
+      on_host::for_each_pack<scalar>(static_cast<on_host::index>(size), [&](on_host::index i, const auto& lanes) {
+        on_host::pack<scalar> parameter = lanes.load(w + i);
+        on_host::pack<scalar> first = lanes.load(m + i);
+        on_host::pack<scalar> second = lanes.load(v + i);
+        rule(on_host::pack<scalar>{lanes.load(gradient + i)}, parameter, first, second);
         lanes.store(m + i, first);
         lanes.store(v + i, second);
-        const vector divisor =
-            on_host::multiply_add<scalar>(on_host::square_root<scalar>(second), splat(correction), splat(stability));
-        lanes.store(w + i, lanes.load(w + i) - splat(rate) * first / divisor);
+        lanes.store(w + i, parameter);
       });
     };
   }

@@ -10,6 +10,7 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/noise.hpp>
@@ -52,54 +53,56 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  void step(const host& executor, Network& network, const private_gradient<Network>& gradient,
+  template <executor Executor>
+  void step(const Executor& executor, Network& network, const private_gradient<Network>& gradient,
             expected_batch_size divisor) {
-    optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
+    optimizer_access::apply(static_cast<Optimizer&>(*this), detail::crew_of(executor), network, gradient.values(),
+                            1 / divisor.value());
   }
   /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
   /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
   /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
-  template <class Generator>
-  void step(const host& executor, Network& network, const noised_total<Network, Generator>& noised,
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
-    noised.release(executor, nullptr, beginning(network, divisor));
+    noised.release(detail::crew_of(executor), nullptr, beginning(network, divisor));
   }
   /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
   /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
   /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <class Sum, class Generator>
-  void step(const host& executor, Network& network, private_gradient<Network>& update,
+  template <executor Executor, class Sum, class Generator>
+  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
             const noised_sum<Sum, Generator>& noised, expected_batch_size divisor) {
     detail::release(executor, update, noised, beginning(network, divisor));
   }
-  template <class Generator>
-  void step(const host& executor, Network& network, private_gradient<Network>& update,
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
             const noised_total<Network, Generator>& noised, expected_batch_size divisor) {
     detail::release(executor, update, noised, beginning(network, divisor));
   }
 
-  template <class Gradient>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
             expected_batch_size /*divisor*/) {
     if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
-  template <class Destination, class Given>
-  void step(const host& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+  template <executor Executor, class Destination, class Given>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
             expected_batch_size /*divisor*/) {
     if constexpr (!detail::any_explained<Destination, Given>) {
       static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
     }
   }
-  template <class Gradient, class Number>
+  template <executor Executor, class Gradient, class Number>
   requires std::is_arithmetic_v<Number>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
-  template <class Destination, class Given, class Number>
+  template <executor Executor, class Destination, class Given, class Number>
   requires std::is_arithmetic_v<Number>
-  void step(const host& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
             Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
@@ -118,11 +121,11 @@ class optimizer_steps {
 namespace unprotected {
 
 /// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, class Network>
-void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient,
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
           double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
-    optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+    optimizer_access::apply(optimizer, detail::crew_of(executor), network, gradient.values(), scale);
   }
 }
 

@@ -2,15 +2,14 @@
 // pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/multiply_add.hpp>
 #include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -31,26 +30,29 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
  private:
   friend struct optimizer_access;
   [[nodiscard]] auto begin(Network& network, double scale) {
-    using on_host::index;
-    return [parameters = network.parameters().data(), velocity = velocity_.data(),
-            step = static_cast<scalar>(rate_ * scale), momentum = static_cast<scalar>(momentum_),
-            rate = static_cast<scalar>(rate_),
-            factor = static_cast<scalar>(scale)](std::size_t first, const scalar* gradient, std::size_t count) {
-      using vector = on_host::vector<scalar>;
+    return [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
+            heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                                 static_cast<scalar>(momentum_)},
+            parameters = network.parameters().data(),
+            velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
+      using pack = on_host::pack<scalar>;
+      const auto count = static_cast<on_host::index>(size);
       scalar* const w = parameters + first;
       if (velocity == nullptr) {
-        on_host::for_each_vector<scalar>(static_cast<index>(count), [&](index i, const auto& lanes) {
-          lanes.store(
-              w + i, on_host::multiply_add<scalar>(on_host::splat(-step), lanes.load(gradient + i), lanes.load(w + i)));
+        on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
+          pack parameter = lanes.load(w + i);
+          plain(pack{lanes.load(gradient + i)}, parameter);
+          lanes.store(w + i, parameter);
         });
         return;
       }
       scalar* const v = velocity + first;
-      on_host::for_each_vector<scalar>(static_cast<index>(count), [&](index i, const auto& lanes) {
-        const vector changed = on_host::multiply_add<scalar>(on_host::splat(momentum), lanes.load(v + i),
-                                                             on_host::splat(factor) * lanes.load(gradient + i));
-        lanes.store(v + i, changed);
-        lanes.store(w + i, on_host::multiply_add<scalar>(on_host::splat(-rate), changed, lanes.load(w + i)));
+      on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
+        pack parameter = lanes.load(w + i);
+        pack speed = lanes.load(v + i);
+        heavy(pack{lanes.load(gradient + i)}, parameter, speed);
+        lanes.store(v + i, speed);
+        lanes.store(w + i, parameter);
       });
     };
   }

@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/privacy/lanes.hpp>
 #include <pergrad/privacy/purpose.hpp>
 

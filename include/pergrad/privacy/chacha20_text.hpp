@@ -8,7 +8,7 @@ namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
 /// Word is std::uint32_t or a vector of them: one block per lane.
 template <class Word>
-[[gnu::always_inline]] constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
   d ^= a;
   d = (d << 16) | (d >> 16);
@@ -24,7 +24,7 @@ template <class Word>
 }
 
 template <class Word>
-[[gnu::always_inline]] constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
   for (int double_round = 0; double_round < 10; ++double_round) {
     chacha_quarter_round(x[0], x[4], x[8], x[12]);
     chacha_quarter_round(x[1], x[5], x[9], x[13]);

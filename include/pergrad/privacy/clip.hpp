@@ -16,8 +16,9 @@
 
 #include <cmath>
 #include <cstddef>
-#include <limits>
 
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -28,25 +29,30 @@ struct norm_bound {
   double error = 0;
   double slack = 0;
   double spread = 0;
+
+  [[nodiscard]] PERGRAD_HD friend norm_bound operator+(const norm_bound& a, const norm_bound& b) noexcept {
+    return {a.squared + b.squared, a.error + b.error, a.slack + b.slack, a.spread + b.spread};
+  }
 };
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
 /// finite.
-[[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
-  const double unit = std::numeric_limits<double>::epsilon();
+[[nodiscard]] PERGRAD_HD inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
+  constexpr double unit = limits::epsilon<double>;
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
 }
 
 /// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is
 /// known while it could never be written down, by others it overflows, and all must leave it out alike.
 template <class Scalar>
-[[nodiscard]] inline bool is_finite_norm(double norm) noexcept {
-  return norm <= static_cast<double>(std::numeric_limits<Scalar>::max());
+[[nodiscard]] PERGRAD_HD inline bool is_finite_norm(double norm) noexcept {
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
+  return norm <= largest;
 }
 
 /// `value` as a Scalar, rounded towards zero. Precondition: value >= 0.
 template <class Scalar>
-[[nodiscard]] inline Scalar rounded_down(double value) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar rounded_down(double value) noexcept {
   const auto rounded = static_cast<Scalar>(value);
   return static_cast<double>(rounded) > value ? std::nextafter(rounded, Scalar{0}) : rounded;
 }
@@ -55,14 +61,14 @@ namespace detail {
 
 /// C' of the head of this file: what of `bound` is left for a gradient beside the smallest numbers' rounding.
 template <class Scalar>
-[[nodiscard]] inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
-  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+[[nodiscard]] PERGRAD_HD inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
+  constexpr auto subnormal = static_cast<double>(limits::least_subnormal<Scalar>);
   return bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
 }
 /// room / divisor with room for two roundings, rounded towards zero; 0 where there is no room.
 template <class Scalar>
-[[nodiscard]] inline Scalar safe_quotient(double room, double divisor) noexcept {
-  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+[[nodiscard]] PERGRAD_HD inline Scalar safe_quotient(double room, double divisor) noexcept {
+  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
   return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
 }
 
@@ -70,10 +76,10 @@ template <class Scalar>
 
 /// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
 template <class Scalar>
-[[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
   const double room = detail::clip_room<Scalar>(known, count, bound);
   return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
 }
@@ -81,8 +87,8 @@ template <class Scalar>
 /// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
 /// arXiv:2206.07136).
 template <class Scalar>
-[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
-                                             double stability) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
+                                                        double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, bound), norm + stability);

@@ -16,6 +16,7 @@
 #include <arm_neon.h>
 #endif
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 #include <pergrad/detail/processor.hpp>
 

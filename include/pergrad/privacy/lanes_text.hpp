@@ -3,13 +3,17 @@
 //
 // Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way.
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
 /// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
 inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
 
 template <int Lanes>
 struct lanes {
@@ -27,7 +31,7 @@ struct lanes<1> {
 };
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
   if constexpr (Lanes == 1) {
     return x;
   } else {
@@ -36,7 +40,7 @@ template <int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
   if constexpr (Lanes == 1) {
     return x;
   } else {
@@ -46,7 +50,7 @@ template <int Lanes>
 
 /// 0, 1, ..., Lanes - 1.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
   if constexpr (Lanes == 1) {
     return 0U;
   } else {
@@ -58,19 +62,19 @@ template <int Lanes>
 
 /// a * b + c, rounded once.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                               typename lanes<Lanes>::f32 b,
-                                                               typename lanes<Lanes>::f32 c) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_fmaf(a, b, c);
   } else {
-#if PERGRAD_VECTOR_BYTES == 64
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
     if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
 #endif
-#if defined(__FMA__) || PERGRAD_FAMILY >= 1
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
     if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
     if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
 #endif
     typename lanes<Lanes>::f32 result{};
@@ -79,21 +83,41 @@ template <int Lanes>
   }
 }
 
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
 /// Correctly rounded square root of x >= 0.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
   if constexpr (Lanes == 1) {
-    return __builtin_sqrtf(x);
+    return rounded_square_root(x);
   } else {
-#if PERGRAD_VECTOR_BYTES == 64
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
     if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
 #endif
-#if PERGRAD_VECTOR_BYTES >= 32
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
     if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
 #endif
-#if defined(__SSE2__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
     if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vsqrtq_f32(x);
 #endif
     typename lanes<Lanes>::f32 result{};
@@ -103,7 +127,7 @@ template <int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
   if constexpr (Lanes == 1) {
     return static_cast<float>(x);
   } else {
@@ -113,16 +137,17 @@ template <int Lanes>
 
 /// Number of leading zero bits of x != 0.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
   if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(std::countl_zero(x));
+    return static_cast<std::uint32_t>(__builtin_clz(x));
   } else {
     using u32 = typename lanes<Lanes>::u32;
-#if PERGRAD_FAMILY == 2
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
     if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
     if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
     if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
 #endif
     // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so

@@ -29,6 +29,7 @@
 #include <string>
 #include <type_traits>
 
+#include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/processor.hpp>
 #include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/lanes.hpp>

@@ -8,8 +8,8 @@ namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
 /// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 minus_two_log(typename lanes<Lanes>::u32 high,
-                                                                       typename lanes<Lanes>::u32 low) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
@@ -25,7 +25,7 @@ template <int Lanes>
   const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
   const u32 exponent =
       shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = to_float<Lanes>(__builtin_bit_cast(i32, fraction)) * 0x1p-32F;
+  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
   const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
   f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
   q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
@@ -37,27 +37,28 @@ template <int Lanes>
   q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
   q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
   q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), f * q);
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
 }
 
 /// Two Gaussians from three words.
 template <int Lanes>
-[[gnu::always_inline]] inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                              const typename lanes<Lanes>::u32& low,
-                                              const typename lanes<Lanes>::u32& angle,
-                                              typename lanes<Lanes>::f32& along_cosine,
-                                              typename lanes<Lanes>::f32& along_sine) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                                         const typename lanes<Lanes>::u32& low,
+                                                         const typename lanes<Lanes>::u32& angle,
+                                                         typename lanes<Lanes>::f32& along_cosine,
+                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
   const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g = to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)) * 0x1p-32F;
-  const f32 g2 = g * g;
+  const f32 g =
+      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 g2 = product<Lanes>(g, g);
   f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = s * g;
+  s = product<Lanes>(s, g);
   f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
@@ -69,8 +70,8 @@ template <int Lanes>
   const u32 negative_sine = angle & 0x8000'0000U;
   const f32 x = odd ? s : c;
   const f32 y = odd ? c : s;
-  along_cosine = radius * __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine);
-  along_sine = radius * __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine);
+  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
+  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
 }
 
 /// All 512 Gaussians of one tile.

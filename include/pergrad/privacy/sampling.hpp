@@ -139,7 +139,7 @@ class poisson_sampling {
     for (std::size_t i = 0; i < tile; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
   }
 
-  /// chosen[i] becomes all ones if record 128 number + i is sampled and 0 if not. Returns whether any is: mostly none,
+  /// chosen[i] becomes odd if record 128 number + i is sampled and 0 if not. Returns whether any is: mostly none,
   /// where few are drawn.
   template <int Lanes>
   bool choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
@@ -159,9 +159,13 @@ class poisson_sampling {
         std::memcpy(chosen + 16 * row + column, &below, sizeof below);
       }
     }
-    std::uint32_t found = 0;
-    for (int lane = 0; lane < Lanes; ++lane) found |= any[lane];
-    return found != 0;
+    if constexpr (Lanes == 1) {
+      return any != 0;
+    } else {
+      std::uint32_t found = 0;
+      for (int lane = 0; lane < Lanes; ++lane) found |= any[lane];
+      return found != 0;
+    }
   }
 
   std::uint64_t threshold_ = 0;

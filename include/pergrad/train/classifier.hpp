@@ -21,9 +21,9 @@ struct classifier_result {
 
 /// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
 /// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
-template <class Network>
+template <executor Executor, class Network>
 requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const host& executor, const Network& network,
+    evaluate_classifier(const Executor& executor, const Network& network,
                         const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
   constexpr std::size_t classes = Network::output_shape.size();
@@ -54,9 +54,9 @@ requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
   return {static_cast<double>(right) / total, loss / total};
 }
 /// Of a network that is explained to be wrong.
-template <class Network, class Records>
+template <executor Executor, class Network, class Records>
 requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const host& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
   return {};
 }
 

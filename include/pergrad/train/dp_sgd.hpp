@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
@@ -63,16 +65,16 @@ struct step_metrics {
   std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
 };
 
-template <class Network, class Loss, random_generator Generator>
+template <class Network, class Loss, random_generator Generator, executor Executor>
 class dp_sgd;
 namespace unprotected {
-template <class Network, class Loss, class Generator>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator>
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
 class dp_sgd {
  public:
   using scalar = typename Network::scalar;
@@ -80,9 +82,11 @@ class dp_sgd {
   using target = target_of<Loss, scalar>;
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
+  /// Whether a device does the steps.
+  static constexpr bool on_a_device = detail::device_executor<Executor>;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
-  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
          Generator generator = Generator{})
       : executor_{&executor},
         network_{&network},
@@ -90,9 +94,7 @@ class dp_sgd {
         options_{checked(options)},
         generator_{std::move(generator)},
         tape_{executor, options.max_batch},
-        total_{gradient_access::total_without_memory<Network>()},
         update_{executor},
-        optimizer_{make_optimizer(options)},
         accountant_{options.budget},
         event_{options.sampling->event(*options.noise)},
         sensitivity_{sensitivity()} {
@@ -108,6 +110,7 @@ class dp_sgd {
                                   std::to_string(deviation));
     }
     accountant_.prepare(event_);
+    make_part();
   }
 
   /// Would one more step keep to the budget? Always true without one.
@@ -119,7 +122,7 @@ class dp_sgd {
   /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
   /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
-  /// drawn.
+  /// drawn. A device trains on the copy that it made when the records were looked at.
   void step(const dataset<input_value, target>& records) {
     if (!checked_ || !checked_->same_view(records)) {
       checked_.reset();
@@ -129,30 +132,19 @@ class dp_sgd {
     accountant_.spend(event_);
     metrics_ = {};
     records_.clear();
-    lent_memory lent{total_, update_};
-    total_.clear(sensitivity_);
     const std::uint64_t sampling_step = generator_.next_step();
     randomness_ = {&generator_.key(), sampling_step};
-    for_each_drawn(sampling_step, records.size(), [&](std::uint64_t record) {
-      if (!fits(records, record)) {
-        leave_out();
-        return;
-      }
-      records_.push_back(static_cast<std::uint32_t>(record));
-      if (records_.size() == options_.max_batch.count) add_chunk(records);
-    });
-    add_chunk(records);
+    if constexpr (on_a_device) {
+      part_->prepare(records);
+      add_chunks(records, sampling_step);
+      run_on_device(true, generator_.next_step());
+    } else {
+      step_on_host(records, sampling_step);
+    }
     if (options_.private_metrics) {
       metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                     : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
     }
-    const auto noised = total_ + gaussian_noise(*options_.noise, generator_);
-    std::visit(
-        [&](auto& optimizer) {
-          optimizer_access::release_in_place(optimizer, *executor_, *network_, total_, noised, *options_.divisor);
-        },
-        optimizer_);
-    lent.holds_what_was_released();
   }
 
   /// Steps taken, each with its noise.
@@ -163,10 +155,13 @@ class dp_sgd {
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
   /// failed halfway.
-  [[nodiscard]] const private_gradient<Network>& last_update() const noexcept { return update_; }
+  [[nodiscard]] const private_gradient<Network>& last_update() const {
+    if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
+    return update_;
+  }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
 
   /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
   class lent_memory {
@@ -237,6 +232,29 @@ class dp_sgd {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum};
   }
+  /// What a step needs on the host; a device has its own.
+  struct host_part {
+    bounded_total<Network> total;  ///< has memory only during a step: that of `update_`
+    any_optimizer optimizer;
+  };
+  [[nodiscard]] static constexpr auto kind_of_part() {
+    if constexpr (on_a_device) {
+      return std::type_identity<typename Executor::template trainer<Network, Loss>>{};
+    } else {
+      return std::type_identity<host_part>{};
+    }
+  }
+  using part_type = typename decltype(kind_of_part())::type;
+  void make_part() {
+    if constexpr (on_a_device) {
+      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
+      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, generator_.key(), sensitivity_);
+      with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
+    } else {
+      part_ = std::make_unique<part_type>(
+          part_type{gradient_access::total_without_memory<Network>(), make_optimizer(options_)});
+    }
+  }
 
   template <class Function>
   auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
@@ -256,21 +274,60 @@ class dp_sgd {
     }
   }
   [[nodiscard]] double sensitivity() {
+    return with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+  }
+  template <class Function>
+  auto with_empty_batch(Function&& f) {
     const std::vector<std::uint32_t> nobody;
     const dataset<input_value, target> no_records{
         {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
-                        [](const auto& sum) { return sum.sensitivity(); });
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
   }
 
+  void step_on_host(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
+    bounded_total<Network>& total = part_->total;
+    lent_memory lent{total, update_};
+    total.clear(sensitivity_);
+    add_chunks(records, sampling_step);
+    add_chunk(records);
+    const auto noised = total + gaussian_noise(*options_.noise, generator_);
+    std::visit(
+        [&](auto& optimizer) {
+          optimizer_access::release_in_place(optimizer, *executor_, *network_, total, noised, *options_.divisor);
+        },
+        part_->optimizer);
+    lent.holds_what_was_released();
+  }
+  void run_on_device(bool last, std::uint64_t noise_step) {
+    part_->run(records_, last, noise_step);
+    if (options_.private_metrics) {
+      const std::span<double> chunk_losses{losses_.data(), records_.size()};
+      const std::span<double> chunk_norms{norms_.data(), records_.size()};
+      part_->fetch_facts(chunk_losses, chunk_norms);
+      note(chunk_losses, chunk_norms);
+    }
+    records_.clear();
+  }
+
+  /// All records of this step, in chunks but for the last ones, which stay in `records_`.
+  void add_chunks(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
+    for_each_drawn(sampling_step, records.size(), [&](std::uint64_t record) {
+      if (!on_a_device && !fits(records, record)) {
+        leave_out();
+        return;
+      }
+      if (records_.size() == options_.max_batch.count) add_chunk(records);
+      records_.push_back(static_cast<std::uint32_t>(record));
+    });
+  }
   /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
   template <class Visitor>
   void for_each_drawn(std::uint64_t sampling_step, std::uint64_t record_count, Visitor&& visit) {
     constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
     for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
       const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
-      executor_->parallel(tasks, [&](std::size_t task, std::size_t) {
+      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
         options_.sampling->mark(generator_.key(), sampling_step, first + task * share,
                                 std::span{drawn_}.subspan(task * share / 64, share / 64));
       });
@@ -280,17 +337,24 @@ class dp_sgd {
 
   void add_chunk(const dataset<input_value, target>& records) {
     if (records_.empty()) return;
+    if constexpr (on_a_device) {
+      run_on_device(false, 0);
+    } else {
+      add_chunk_on_host(records);
+    }
+  }
+  void add_chunk_on_host(const dataset<input_value, target>& records) {
     const batch<Network, Loss> chunk{records, records_};
     const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
     with_clipped(gradients_of_chunk, [&](const auto& sum) {
       if (!options_.private_metrics) {
-        evaluate_into(*executor_, accumulate(total_, sum));
+        evaluate_into(*executor_, accumulate(part_->total, sum));
         return;
       }
       const auto gradients = sum.leaf();
       const std::span<double> chunk_losses{losses_.data(), chunk.size()};
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, accumulate(total_, sum), assign(chunk_losses, losses(gradients)),
+      unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
       note(chunk_losses, chunk_norms);
     });
@@ -316,15 +380,13 @@ class dp_sgd {
     }
   }
 
-  const host* executor_;
+  const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
   dp_sgd_options options_;
   Generator generator_;
   tape<Network> tape_;
-  bounded_total<Network> total_;  ///< has memory only during a step: that of `update_`
-  private_gradient<Network> update_;
-  any_optimizer optimizer_;
+  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
   double sensitivity_;    ///< of every sum
@@ -336,21 +398,22 @@ class dp_sgd {
   std::vector<double> losses_;
   std::vector<double> norms_;
   step_metrics metrics_;
+  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator>
+template <class Network, class Loss, random_generator Generator, executor Executor>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
  public:
   static constexpr bool is_private = Generator::is_private;
   template <class Any>
-  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
-  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
   step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
 };
 
@@ -358,18 +421,26 @@ template <class Network, class Loss>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
 template <class Network, class Loss, random_generator Generator>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+template <detail::device_executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
+template <detail::device_executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <class Network, class Loss>
 dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator>;
+template <detail::device_executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator, Executor>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer) {
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
   return trainer.metrics_;
 }
 

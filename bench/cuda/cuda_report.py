@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what run.py found: cuda.json, cuda.md and cuda.svg."""
+
+import html
+import json
+import math
+
+OURS = "pergrad_dp"
+FIGURES = (("graph_us", "graph alone"), ("loop_us", "host loop"), ("poisson_us", "with sampling"))
+
+
+def by_cell(rows):
+    """{(task, batch): rows}, in the order of tasks and batches."""
+    cells = {}
+    for row in rows:
+        if "batch" in row:
+            cells.setdefault((row["task"], row["batch"]), []).append(row)
+    return dict(sorted(cells.items(), key=lambda item: (list(dict.fromkeys(r["task"] for r in rows)).index(item[0][0]),
+                                                        item[0][1])))
+
+
+def own(rows):
+    return next((row for row in rows if row["framework"] == OURS and "loop_us" in row), None)
+
+
+def ratios(rows):
+    """How many times our private step is faster, by its host loop, than others' steps."""
+    result = []
+    for (task, batch), group in by_cell(rows).items():
+        ours = own(group)
+        if ours is None:
+            continue
+        entry = {"task": task, "batch": batch}
+        timed = {row["framework"]: row["us"] for row in group if "us" in row}
+        private = {name: us for name, us in timed.items() if name in ("jax_scan", "opacus_hooks", "opacus_ghost")}
+        if private:
+            best = min(private, key=private.get)
+            entry["best_dp_peer"], entry["faster_than_best_dp_peer"] = best, private[best] / ours["loop_us"]
+        if "torch" in timed:
+            entry["faster_than_torch_without_dp"] = timed["torch"] / ours["loop_us"]
+        if len(entry) > 2:
+            result.append(entry)
+    return result
+
+
+def number(value):
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(header, lines):
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in (header, rule, *lines))
+
+
+def markdown(machine, checks, rows):
+    text = ["# The device part on a GPU\n",
+            f"{machine['gpu']}, {machine['multiprocessors']} multiprocessors, CUDA {machine['runtime'] // 1000}."
+            f"{machine['runtime'] % 1000 // 10}, {machine['date']}.\n",
+            "## Checks\n", table(["check", "result"], [[each["what"], each["state"]] for each in checks]),
+            "## Microseconds a private step, ours\n",
+            "FP32. `graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
+            "batch, records on the device. `with sampling`: the same with Poisson sampling from 16,384 records on the "
+            "host. Medians. `device MB`: device memory taken by network, tape and records.\n"]
+    lines = []
+    for row in rows:
+        if row["framework"] == OURS:
+            figures = [row.get("failure", "")] + [""] * 4 if "failure" in row else [
+                *(number(row[figure]) for figure, _ in FIGURES), str(row["nodes"]), number(row["peak_mb"])]
+            lines.append([f"`{row['task']}`", str(row.get("batch", "")), *figures])
+    text.append(table(["task", "batch", *(name for _, name in FIGURES), "graph nodes", "device MB"], lines))
+    text.append("## Our private step is so many times faster than\n")
+    text.append(table(["task", "batch", "best of JAX scan and Opacus", "PyTorch without DP"], [
+        [f"`{entry['task']}`", str(entry["batch"]),
+         f"{entry['faster_than_best_dp_peer']:.2f} ({entry['best_dp_peer']})" if "best_dp_peer" in entry else "",
+         f"{entry['faster_than_torch_without_dp']:.2f}" if "faster_than_torch_without_dp" in entry else ""]
+        for entry in ratios(rows)]))
+    text.append("## Peers, microseconds a step\n")
+    lines = []
+    for row in rows:
+        if row["framework"] != OURS:
+            lines.append([f"`{row['task']}`", str(row.get("batch", "")), row["framework"], row.get("version", ""),
+                          number(row["us"]) if "us" in row else row.get("failure", "").replace("|", "\\|"),
+                          number(row.get("peak_mb")), f"{row['difference']:.0e}" if "difference" in row else ""])
+    text.append(table(["task", "batch", "framework", "version", "us a step", "device MB", "difference"], lines))
+    return "\n".join(text)
+
+
+BAR, GAP, LABEL, LENGTH = 14, 4, 150, 520
+
+
+def svg(machine, rows):
+    parts = [f'<text x="0" y="14" font-size="14">Microseconds a step (logarithmic), {html.escape(machine["gpu"])}</text>']
+    y = 34
+    for (task, batch), group in by_cell(rows).items():
+        bars = [(row["framework"], row["us"]) for row in group if "us" in row]
+        ours = own(group)
+        if ours is not None:
+            bars += [("pergrad, host loop", ours["loop_us"]), ("pergrad, graph", ours["graph_us"])]
+        if len(bars) < 3:
+            continue
+        bars.sort(key=lambda bar: bar[1])
+        low = math.log10(max(bars[0][1], 1e-3)) - 0.3
+        high = max(low + 0.6, math.log10(max(bars[-1][1], 1e-3)))
+        parts.append(f'<text x="0" y="{y + 12}" font-weight="bold">{html.escape(task)}, batch {batch}</text>')
+        y += 20
+        for name, us in bars:
+            width = LENGTH * (math.log10(max(us, 1e-3)) - low) / (high - low)
+            colour = "#cb6e17" if name.startswith("pergrad") else "#9aa5b1" if name == "torch" else "#627d98"
+            parts.append(f'<text x="{LABEL - 8}" y="{y + 11}" text-anchor="end">{html.escape(name)}</text>')
+            parts.append(f'<rect x="{LABEL}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{colour}"/>')
+            parts.append(f'<text x="{LABEL + width + 6:.1f}" y="{y + 11}">{number(us)} us</text>')
+            y += BAR + GAP
+        y += 12
+    body = "\n".join(parts)
+    size = f'width="{LABEL + LENGTH + 120}" height="{y + 20}" viewBox="-10 -10 {LABEL + LENGTH + 120} {y + 20}"'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">\n'
+            f'<rect x="-10" y="-10" width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+
+
+def write(folder, machine, checks, rows):
+    content = {"machine": machine, "checks": checks, "results": rows, "ratios": ratios(rows)}
+    (folder / "cuda.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (folder / "cuda.md").write_text(markdown(machine, checks, rows), encoding="utf-8")
+    (folder / "cuda.svg").write_text(svg(machine, rows), encoding="utf-8")

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/cuda/kernels.cu - kernels on the GPU against the same kernels played by the host: equal in every bit
+//
+// Prints one line a kernel; exit code 1 if one differs. `kernels small` is for the sanitizers.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <pergrad/cuda/cuda_device.cuh>
+#include <pergrad/cuda/gemm_door.hpp>
+#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/kernels/sampling.hpp>
+#include <pergrad/privacy/generator.hpp>
+
+namespace {
+
+namespace pg = pergrad;
+namespace dev = pergrad::on_device;
+
+const pg::chacha_key key = pg::seeded_generator{7}.key();
+int failures = 0;
+
+std::vector<float> numbers(std::size_t count, std::uint64_t salt) {
+  std::vector<float> values(count);
+  pg::fill_gaussian(key, pg::random_purpose::shuffling, salt, 0, std::span{values});
+  return values;
+}
+
+/// One array that lies on the host or on the device.
+template <class Value>
+class array {
+ public:
+  array(dev::cuda_device& device, std::vector<Value> values) : device_{device}, values_{std::move(values)} {
+    at_ = static_cast<Value*>(device.allocate(bytes()));
+    device.upload(at_, values_.data(), bytes());
+  }
+  array(const array&) = delete;
+  array& operator=(const array&) = delete;
+  ~array() { device_.release(at_); }
+  [[nodiscard]] Value* on(bool gpu) { return gpu ? at_ : values_.data(); }
+  /// Does the device hold what the host holds, in every bit?
+  [[nodiscard]] bool agrees() {
+    std::vector<Value> found(values_.size());
+    device_.download(found.data(), at_, bytes());
+    return std::memcmp(found.data(), values_.data(), bytes()) == 0;
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes() const { return values_.size() * sizeof(Value); }
+  dev::cuda_device& device_;
+  std::vector<Value> values_;
+  Value* at_ = nullptr;
+};
+
+void report(const char* what, bool good) {
+  std::printf("%-60s %s\n", what, good ? "same bits" : "DIFFERS");
+  if (!good) ++failures;
+}
+/// make(gpu) gives the kernel with pointers to that side.
+template <class Make>
+void run_both(dev::cuda_device& device, int blocks, Make&& make) {
+  device.launch(make(true), blocks);
+  dev::play(make(false), blocks);
+}
+
+template <int Rule>
+void check_update(dev::cuda_device& device, const char* name, std::size_t count) {
+  array<dev::step_state> state{device, {{.noise_step = (std::uint64_t{1} << 33U) + 5, .rate = 0.3, .correction = 1.7}}};
+  array<float> lanes{device, numbers(3 * count, 1)};
+  array<float> parameters{device, numbers(count, 2)};
+  array<float> first{device, numbers(count, 3)};
+  std::vector<float> squares = numbers(count, 4);
+  for (float& value : squares) value = value * value;
+  array<float> second{device, squares};
+  array<float> released{device, numbers(count, 5)};
+  dev::update_settings<float> settings{};
+  settings.noise = dev::make_stream(key, pg::random_purpose::gradient_noise, 0);
+  settings.deviation = 1.25F;
+  settings.divisor = 3;
+  settings.scale = 1 / 48.0;
+  settings.momentum = 0.9F;
+  settings.beta1 = 0.9;
+  settings.beta2 = 0.999;
+  settings.stability = 1e-8;
+  run_both(device, dev::blocks_for(static_cast<std::int64_t>(count), 512), [&](bool gpu) {
+    return dev::update_kernel<float, Rule, 1>{.state = state.on(gpu),
+                                              .settings = settings,
+                                              .lanes = lanes.on(gpu),
+                                              .lane_count = 3,
+                                              .lane_stride = static_cast<std::int64_t>(count),
+                                              .count = static_cast<std::int64_t>(count),
+                                              .parameters = parameters.on(gpu),
+                                              .first = first.on(gpu),
+                                              .second = second.on(gpu),
+                                              .released = released.on(gpu)};
+  });
+  report(name, parameters.agrees() && first.agrees() && second.agrees() && released.agrees());
+}
+
+void check_sampling(dev::cuda_device& device, std::uint32_t count) {
+  array<std::uint64_t> step{device, {12}};
+  const int blocks = dev::blocks_for(count, dev::chosen_stretch);
+  const auto room = static_cast<std::size_t>(blocks) * dev::chosen_stretch;
+  array<std::uint32_t> stretches{device, std::vector<std::uint32_t>(room)};
+  array<std::uint32_t> counts{device, std::vector<std::uint32_t>(static_cast<std::size_t>(blocks))};
+  array<std::uint32_t> records{device, std::vector<std::uint32_t>(room)};
+  array<std::uint32_t> total{device, {0}};
+  run_both(device, blocks, [&](bool gpu) {
+    return dev::choose_kernel{.step = step.on(gpu),
+                              .stream = dev::make_stream(key, pg::random_purpose::record_sampling, 0),
+                              .threshold = std::uint64_t{1} << 60U,
+                              .everybody = 0,
+                              .record_count = count,
+                              .records = stretches.on(gpu),
+                              .counts = counts.on(gpu)};
+  });
+  run_both(device, blocks, [&](bool gpu) {
+    return dev::collect_kernel{stretches.on(gpu), counts.on(gpu), records.on(gpu), total.on(gpu)};
+  });
+  report("Poisson sampling", counts.agrees() && records.agrees() && total.agrees());
+}
+
+dev::affine_view image_view(int channels, int outputs, int side, int kernel, int padding) {
+  dev::affine_view v;
+  v.channels = channels;
+  v.outputs = outputs;
+  for (int a = 1; a < 3; ++a) {
+    v.in[a] = side;
+    v.kernel[a] = kernel;
+    v.padding[a] = padding;
+    v.out[a] = side + 2 * padding - kernel + 1;
+    v.x_step[a] = a == 2 ? 1 : side;
+    v.y_step[a] = a == 2 ? 1 : v.out[2];
+  }
+  v.out[2] = v.out[1];
+  v.y_step[1] = v.out[2];
+  v.x_channel = v.pixels();
+  v.y_output = v.positions();
+  v.x_group = channels * v.x_channel;
+  v.y_group = outputs * v.y_output;
+  return v;
+}
+
+template <class Tiles>
+void check_products(dev::cuda_device& device, const char* name, const dev::affine_view& view, int samples) {
+  const int x_size = view.channels * view.pixels();
+  const std::int64_t stretch = x_size + view.outputs * view.positions();
+  array<dev::step_state> state{device, {{.position = 3, .count = static_cast<std::uint32_t>(samples - 1)}}};
+  array<float> values{device, numbers(static_cast<std::size_t>(samples * stretch), 1)};
+  array<float> weights{device, numbers(static_cast<std::size_t>(view.size()), 2)};
+  array<float> bias{device, numbers(static_cast<std::size_t>(view.outputs), 3)};
+  array<float> factors{device, numbers(static_cast<std::size_t>(samples), 4)};
+  array<float> lanes{device, numbers(static_cast<std::size_t>(4 * view.size()), 5)};
+  const auto operands = [&](bool gpu) {
+    dev::affine_operands<float> on;
+    on.map = dev::geometry{view};
+    on.values.workspace = values.on(gpu);
+    on.values.stretch = stretch;
+    on.state = state.on(gpu);
+    on.weights = weights.on(gpu);
+    on.bias = bias.on(gpu);
+    on.y = x_size;
+    on.most_samples = samples;
+    return on;
+  };
+  const auto run = [&]<class Problem>(auto&& make, Problem /*which*/) {
+    using kernel = dev::gemm_kernel<float, Problem, Tiles>;
+    const int blocks = kernel{make(false)}.blocks();
+    run_both(device, blocks, [&](bool gpu) { return kernel{make(gpu)}; });
+  };
+  run([&](bool gpu) { return dev::affine_forward<float>{operands(gpu)}; }, dev::affine_forward<float>{});
+  const bool forward = values.agrees();
+  run(
+      [&](bool gpu) {
+        dev::affine_adjoint<float> problem{operands(gpu)};
+        problem.on.bias = nullptr;
+        return problem;
+      },
+      dev::affine_adjoint<float>{});
+  const bool adjoint = values.agrees();
+  run(
+      [&](bool gpu) {
+        dev::affine_sums<float, 1> problem;
+        problem.on = operands(gpu);
+        problem.factors = factors.on(gpu);
+        problem.lanes = lanes.on(gpu);
+        problem.lane_stride = view.size();
+        problem.lane_count = 4;
+        return problem;
+      },
+      dev::affine_sums<float, 1>{});
+  dev::affine_squares<float> measure;
+  measure.on = operands(false);
+  const dev::gemm_kernel<float, dev::affine_squares<float>, Tiles> tiles{measure};
+  const int count = tiles.row_tiles() * tiles.column_tiles();
+  array<double> partial{device, std::vector<double>(static_cast<std::size_t>(samples * count))};
+  run(
+      [&](bool gpu) {
+        dev::affine_squares<float> problem;
+        problem.on = operands(gpu);
+        problem.partial = partial.on(gpu);
+        problem.partial_stride = count;
+        problem.tiles = count;
+        return problem;
+      },
+      dev::affine_squares<float>{});
+  report(name, forward && adjoint && lanes.agrees() && partial.agrees());
+}
+
+void check_all(bool small) {
+  dev::cuda_device device;
+  const std::size_t count = small ? 700 : 26'010;
+  check_update<dev::update::release_only>(device, "noise, released", count);
+  check_update<dev::update::sgd>(device, "noise and SGD", count);
+  check_update<dev::update::momentum>(device, "noise and momentum", count);
+  check_update<dev::update::adam>(device, "noise and Adam", count);
+  check_sampling(device, small ? 2100 : 60'000);
+  const int samples = small ? 2 : 9;
+  const int side = small ? 5 : 12;
+  check_products<dev::narrow_tiles>(device, "products, 32 x 128 tiles", image_view(3, 20, side, 3, 1), samples);
+  check_products<dev::square_tiles>(device, "products, 64 x 64 tiles", image_view(5, 70, side, 3, 0), samples);
+  check_products<dev::large_tiles>(device, "products, 128 x 128 tiles", image_view(20, 130, side, 3, 1), samples);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    check_all(count > 1 && std::string_view{words[1]} == "small");
+  } catch (const pg::cuda_unavailable& problem) {
+    std::printf("%s\n", problem.what());
+    return 3;
+  } catch (const std::exception& problem) {
+    std::printf("%s\n", problem.what());
+    return 1;
+  }
+  return failures == 0 ? 0 : 1;
+}

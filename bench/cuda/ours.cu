@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/cuda/ours.cu - one network on the GPU: checked against the host executor, and timed
+//
+// Built once for every task: "network.hpp" is generated from bench/peers/problem.py's table.
+//   ours check [RECORDS]               device and host agree; results do not depend on the run or the physical batch
+//   ours data FOLDER RECORDS BATCH     writes made-up records, first parameters and the sum of the first BATCH clipped
+//                                      gradients: what the peers read and are compared with
+//   ours time SECONDS BATCH...         one line of JSON a batch size
+// Exit code 1 if a check fails, 3 without a usable GPU.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <exception>
+#include <fstream>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+#include "network.hpp"
+
+namespace {
+
+namespace pg = pergrad;
+using task::loss;
+using task::network;
+using target = pg::target_of<loss, network::scalar>;
+
+constexpr double rate = 0.15;
+constexpr double noise = 1.1;
+constexpr std::size_t sample_size = network::input_shape.size();
+constexpr std::size_t largest_batch = 2048;
+
+/// The GPU, which remembers the last graph so that it can be replayed alone.
+class measured_device : public pg::on_device::cuda_device {
+ public:
+  void replay(graph& recorded) {
+    last_ = &recorded;
+    cuda_device::replay(recorded);
+  }
+  void replay_again() { cuda_device::replay(*last_); }
+  [[nodiscard]] std::size_t nodes() const { return node_count(*last_); }
+
+ private:
+  graph* last_ = nullptr;
+};
+using executor = pg::basic_device_executor<measured_device>;
+
+/// Made-up records: inputs uniform in [0, 1), labels uniform.
+struct made_up {
+  std::vector<float> inputs;
+  std::vector<target> targets;
+
+  explicit made_up(std::size_t count) : inputs(count * sample_size), targets(count) {
+    std::uint64_t state = 20240229;
+    const auto draw = [&state] {
+      state = state * 6364136223846793005U + 1442695040888963407U;
+      return static_cast<std::uint32_t>(state >> 40U);
+    };
+    for (float& value : inputs) value = static_cast<float>(draw()) * 0x1p-24F;
+    for (target& each : targets) each = static_cast<target>(draw() % network::output_shape.size());
+  }
+  [[nodiscard]] pg::dataset<float, target> first(std::size_t count) const {
+    return {std::span{inputs}.first(count * sample_size), std::span{targets}.first(count), network::input_shape};
+  }
+};
+
+pg::dp_sgd_options options_for(std::size_t batch, std::size_t records, std::size_t most) {
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.noise = pg::noise_multiplier{noise};
+  options.sampling =
+      pg::poisson_sampling{pg::sampling_probability{static_cast<double>(batch) / static_cast<double>(records)}};
+  options.divisor = pg::expected_batch_size{static_cast<double>(batch)};
+  options.learning_rate = pg::learning_rate{rate};
+  options.max_batch = pg::max_batch{most};
+  return options;
+}
+
+int failures = 0;
+void report(const std::string& what, bool good, const std::string& detail = {}) {
+  std::printf("%-60s %s%s\n", what.c_str(), good ? "ok" : "FAILED", detail.empty() ? "" : ("  " + detail).c_str());
+  if (!good) ++failures;
+}
+/// ‖a - b‖ / ‖b‖.
+template <class Value>
+double apart(std::span<const Value> a, std::span<const Value> b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double error = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    difference += error * error;
+    size += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return std::sqrt(difference / size);
+}
+template <class Value>
+void close(const std::string& what, std::span<const Value> a, std::span<const Value> b) {
+  const double found = apart(a, b);
+  char text[32];
+  std::snprintf(text, sizeof text, "relative %.1e", found);
+  report(what, found <= 1e-5, text);
+}
+
+/// What one evaluation of a batch gives.
+struct evaluation {
+  std::vector<double> losses, norms;
+  std::vector<float> sum;
+};
+template <class Executor>
+evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count) {
+  network net{exec, pg::kaiming_uniform{1}};
+  network::tape tape{exec, pg::max_batch{count}};
+  const pg::batch<network, loss> samples{std::span{data.inputs}.first(count * sample_size),
+                                         std::span{data.targets}.first(count)};
+  const auto gradients = pg::per_sample_gradients(net, loss{}, samples, tape);
+  evaluation result;
+  result.losses.resize(count);
+  result.norms.resize(count);
+  pg::unprotected::gradient<network> sum{exec};
+  pg::unprotected::evaluate_into(exec, pg::assign(std::span{result.losses}, pg::losses(gradients)),
+                                 pg::assign(std::span{result.norms}, pg::l2_norms(gradients)),
+                                 pg::assign(sum, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
+  result.sum.assign(sum.values().begin(), sum.values().end());
+  return result;
+}
+
+/// Parameters after some private steps, and the last release.
+struct outcome {
+  std::vector<float> parameters, released;
+};
+template <class Executor>
+outcome train(const Executor& exec, const pg::dataset<float, target>& records, const pg::dp_sgd_options& options,
+              int steps) {
+  network net{exec, pg::kaiming_uniform{1}};
+  pg::dp_sgd trainer{exec, net, loss{}, options, pg::seeded_generator{3}};
+  for (int step = 0; step < steps; ++step) trainer.step(records);
+  const auto parameters = std::as_const(net).parameters();
+  const auto released = trainer.last_update().values();
+  return {{parameters.begin(), parameters.end()}, {released.begin(), released.end()}};
+}
+bool same_bits(const outcome& a, const outcome& b) {
+  return std::memcmp(a.parameters.data(), b.parameters.data(), a.parameters.size() * sizeof(float)) == 0 &&
+         std::memcmp(a.released.data(), b.released.data(), a.released.size() * sizeof(float)) == 0;
+}
+
+int check(std::size_t records) {
+  const made_up data{records};
+  const executor gpu;
+  const pg::host host;
+  const std::size_t count = std::min<std::size_t>(records, 24);
+  const evaluation wanted = evaluate(host, data, count);
+  const evaluation found = evaluate(gpu, data, count);
+  close<double>("losses are the host's", found.losses, wanted.losses);
+  close<double>("norms are the host's", found.norms, wanted.norms);
+  close<float>("the clipped sum is the host's", found.sum, wanted.sum);
+
+  const auto all = data.first(records);
+  auto options = options_for(records / 4, records, records);
+  const outcome on_host = train(host, all, options, 3);
+  const outcome on_gpu = train(gpu, all, options, 3);
+  close<float>("private training is the host's: parameters", on_gpu.parameters, on_host.parameters);
+  close<float>("private training is the host's: last release", on_gpu.released, on_host.released);
+  report("the same bits again", same_bits(train(gpu, all, options, 3), on_gpu));
+  options.max_batch = pg::max_batch{5};
+  report("the same bits with physical batches of 5", same_bits(train(gpu, all, options, 3), on_gpu));
+
+  options = options_for(1, records, 4);
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.0}};
+  std::vector<float> alone(network::parameter_count);
+  pg::add_gaussian(pg::seeded_generator{3}.key(), pg::random_purpose::gradient_noise, 1, 0, noise, std::span{alone});
+  const outcome empty = train(gpu, all, options, 1);
+  report("an empty batch releases the host's noise, bit by bit",
+         std::memcmp(empty.released.data(), alone.data(), alone.size() * sizeof(float)) == 0);
+  return failures == 0 ? 0 : 1;
+}
+
+void write(const std::string& path, const void* values, std::size_t bytes) {
+  std::ofstream file{path, std::ios::binary};
+  file.write(static_cast<const char*>(values), static_cast<std::streamsize>(bytes));
+  file.flush();
+  if (!file) throw std::runtime_error{path + ": cannot be written"};
+}
+int write_data(const std::string& folder, std::size_t records, std::size_t batch) {
+  const made_up data{records};
+  const executor gpu;
+  const network net{gpu, pg::kaiming_uniform{1}};
+  const std::vector<float> sum = evaluate(gpu, data, batch).sum;
+  write(folder + "/inputs.f32", data.inputs.data(), data.inputs.size() * sizeof(float));
+  write(folder + "/labels.i32", data.targets.data(), data.targets.size() * sizeof(target));
+  write(folder + "/initial.f32", net.parameters().data(), network::parameter_count * sizeof(float));
+  write(folder + "/sum.f32", sum.data(), sum.size() * sizeof(float));
+  return 0;
+}
+
+using clock_type = std::chrono::steady_clock;
+double microseconds_since(clock_type::time_point start) {
+  return std::chrono::duration<double, std::micro>(clock_type::now() - start).count();
+}
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+/// Median over groups of the time of one call of f, for about so many seconds; `time(f, calls)` times a group.
+template <class Time>
+double median_of_groups(double seconds, Time&& time) {
+  int calls = 10;
+  while (time(calls) < 2000 && calls < 1000) calls *= 2;  // 2 ms a group
+  std::vector<double> groups;
+  for (double total = 0; groups.size() < 15 || (total < seconds * 1e6 && groups.size() < 400);) {
+    const double group = time(calls);
+    total += group;
+    groups.push_back(group / calls);
+    if (total > 4e6 * seconds + 4e6) break;
+  }
+  return median(groups);
+}
+
+void time_batch(std::size_t batch, double seconds, const made_up& data) {
+  std::size_t free_before = 0;
+  std::size_t free_with = 0;
+  std::size_t all = 0;
+  cudaMemGetInfo(&free_before, &all);
+  const executor gpu;
+  network net{gpu, pg::kaiming_uniform{1}};
+  double graph_only = 0;
+  double host_loop = 0;
+  double poisson = 0;
+  std::size_t nodes = 0;
+  {
+    // Every record of a data set as large as the batch: each step is one full physical batch.
+    pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, batch, batch)};
+    const auto records = data.first(batch);
+    for (int step = 0; step < 3; ++step) trainer.step(records);
+    gpu.device().synchronise();
+    cudaMemGetInfo(&free_with, &all);
+    nodes = gpu.device().nodes();
+    host_loop = median_of_groups(seconds, [&](int calls) {
+      const auto start = clock_type::now();
+      for (int i = 0; i < calls; ++i) trainer.step(records);
+      gpu.device().synchronise();
+      return microseconds_since(start);
+    });
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
+    graph_only = median_of_groups(seconds, [&](int calls) {
+      cudaEventRecord(begin, gpu.device().stream());
+      for (int i = 0; i < calls; ++i) gpu.device().replay_again();
+      cudaEventRecord(end, gpu.device().stream());
+      cudaEventSynchronize(end);
+      float milliseconds = 0;
+      cudaEventElapsedTime(&milliseconds, begin, end);
+      return static_cast<double>(milliseconds) * 1e3;
+    });
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+  }
+  {
+    // Poisson sampling from all records, on the host; physical batches that hold nearly every drawn batch at once.
+    const std::size_t records = data.targets.size();
+    const auto most = batch + static_cast<std::size_t>(6 * std::sqrt(static_cast<double>(batch))) + 1;
+    pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, records, most)};
+    for (int step = 0; step < 3; ++step) trainer.step(data.first(records));
+    gpu.device().synchronise();
+    poisson = median_of_groups(seconds / 2, [&](int calls) {
+      const auto start = clock_type::now();
+      for (int i = 0; i < calls; ++i) trainer.step(data.first(records));
+      gpu.device().synchronise();
+      return microseconds_since(start);
+    });
+  }
+  std::printf(
+      "{\"batch\": %zu, \"graph_us\": %.3f, \"loop_us\": %.3f, \"poisson_us\": %.3f, \"nodes\": %zu, \"peak_mb\": "
+      "%.3f}\n",
+      batch, graph_only, host_loop, poisson, nodes, static_cast<double>(free_before - free_with) * 1e-6);
+  std::fflush(stdout);
+}
+
+int run(const std::vector<std::string>& words) {
+  if (words.empty()) throw std::invalid_argument{"usage: ours check | data | time ..., see the head of ours.cu"};
+  if (words[0] == "check") return check(words.size() > 1 ? std::stoul(words[1]) : 96);
+  if (words[0] == "data") return write_data(words.at(1), std::stoul(words.at(2)), std::stoul(words.at(3)));
+  const double seconds = std::stod(words.at(1));
+  const made_up data{8 * largest_batch};
+  for (std::size_t i = 2; i < words.size(); ++i) time_batch(std::stoul(words[i]), seconds, data);
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    return run({words + 1, words + count});
+  } catch (const pg::cuda_unavailable& problem) {
+    std::printf("%s\n", problem.what());
+    return 3;
+  } catch (const std::exception& problem) {
+    std::printf("%s\n", problem.what());
+    return 1;
+  }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// examples/common/lines.cpp - what a training program prints
+#include "lines.hpp"
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "cli.hpp"
+#include "svg.hpp"
+
+namespace example {
+
+void print_header(const run_report& report) {
+  const options& chosen = report.chosen;
+  const auto say = [](const char* name, const std::string& text) {
+    std::printf("%-8s %s\n", name, one_line(text).c_str());
+  };
+  static_cast<void>(std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ));
+  say("data", std::to_string(report.train_size) + " training and " + std::to_string(report.test_size) + " test " +
+                  report.what.record + "s from " + chosen.data);
+  say("network", std::to_string(report.parameters) + " parameters, " + report.network + ", " + report.executor);
+  say("training", chosen.optimizer + ", lr " + shortest(chosen.learning_rate) +
+                      (chosen.optimizer == "momentum" ? ", momentum " + shortest(chosen.momentum) : "") + ", " +
+                      std::to_string(report.planned_steps) + " steps of expected batch " +
+                      std::to_string(chosen.batch));
+  const bool unlimited = chosen.noise_multiplier && !chosen.has("epsilon");
+  say("privacy", (unlimited ? "no budget" : "epsilon " + shortest(chosen.epsilon)) + ", delta " +
+                     delta_text(chosen.delta) + ", sigma " + svg::number(report.sigma, 4) +
+                     (chosen.noise_multiplier ? " (given)" : " (calibrated)") + ", q " + svg::number(report.q, 6) +
+                     ", clip " + shortest(chosen.clip) + "; one record, which is one " + report.what.record +
+                     ", added or removed");
+  say("noise", chosen.seed ? "key from --seed " + std::to_string(*chosen.seed) +
+                                 ": reproducible and NOT PRIVATE, who knows the seed can subtract the noise"
+                           : "key from the operating system");
+  say("metrics", "loss and accuracy are of the public test set; the training loss is private and not shown");
+}
+
+void print_epoch(const std::string& label, const epoch_record& epoch) {
+  std::printf("%s  test loss %.4f  test accuracy %s  epsilon %s  (%.1f s)\n", label.c_str(), epoch.test_loss,
+              accuracy_text(epoch.test_accuracy).c_str(), epsilon_text(epoch.epsilon).c_str(), epoch.seconds);
+}
+
+void print_end(const run_report& report) {
+  if (report.stopped_by_budget) {
+    std::printf("the budget of epsilon %s ended training after %zu of %zu steps\n",
+                shortest(report.chosen.epsilon).c_str(), report.epochs.back().steps, report.planned_steps);
+  }
+  if (report.interrupted) {
+    std::printf("interrupted after %zu of %zu steps\n", report.epochs.back().steps, report.planned_steps);
+  }
+  const std::filesystem::path out(one_line(report.chosen.out));
+  std::printf("wrote %s and %s\n%s\n", (out / "report.json").c_str(), (out / "report.svg").c_str(),
+              summary(report).c_str());
+}
+
+}  // namespace example

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// examples/common/training.cpp - the loop over epochs and its frame, which no network is in
+#include "training.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <variant>
+
+#include <pergrad.hpp>
+
+#include "interrupt.hpp"
+#include "lines.hpp"
+#include "progress.hpp"
+
+namespace example {
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+
+[[nodiscard]] double seconds_since(clock_type::time_point start) {
+  return std::chrono::duration<double>(clock_type::now() - start).count();
+}
+
+}  // namespace
+
+pergrad::dp_sgd_options private_options(run_report& report) {
+  const options& chosen = report.chosen;
+  if (chosen.batch > report.dataset_size) {
+    throw bad_value("--batch: " + std::to_string(chosen.batch) + " is more than the " +
+                    std::to_string(report.dataset_size) + " training " + report.what.record + "s");
+  }
+  const pergrad::delta delta{chosen.delta};
+  const pergrad::sampling_probability q{static_cast<double>(chosen.batch) / static_cast<double>(report.dataset_size)};
+  report.q = q.value();
+  report.planned_steps = chosen.epochs * ((report.dataset_size + chosen.batch - 1) / chosen.batch);
+  try {
+    report.sigma =
+        chosen.noise_multiplier
+            ? *chosen.noise_multiplier
+            : pergrad::calibrate_noise(pergrad::epsilon{chosen.epsilon}, delta, q, report.planned_steps).value();
+  } catch (const std::logic_error& error) {
+    throw bad_value(std::string("no noise fits these options: ") + error.what());
+  }
+  const bool unlimited = chosen.noise_multiplier && !chosen.has("epsilon");
+  const double most = unlimited ? std::numeric_limits<double>::infinity() : chosen.epsilon;
+  pergrad::dp_sgd_options made;
+  made.clip = pergrad::l2_clip_norm{chosen.clip};
+  made.noise = pergrad::noise_multiplier{report.sigma};
+  made.sampling = pergrad::poisson_sampling{q};
+  made.divisor = pergrad::expected_batch_size{static_cast<double>(chosen.batch)};
+  made.learning_rate = pergrad::learning_rate{chosen.learning_rate};
+  made.momentum = chosen.momentum;
+  made.optimizer = chosen.optimizer == "adam" ? pergrad::optimizer_kind::adam : pergrad::optimizer_kind::sgd;
+  made.max_batch = pergrad::max_batch{2048};
+  made.budget = pergrad::privacy_budget{pergrad::epsilon{most}, delta};
+  return made;
+}
+
+void train_for_epochs(const training_run& run, run_report& report) {
+  const options& chosen = report.chosen;
+  if (!run.within_budget()) {
+    throw bad_value("with this --noise-multiplier a single step exceeds epsilon " + shortest(chosen.epsilon));
+  }
+
+  const std::size_t epoch_steps = report.planned_steps / chosen.epochs;
+  progress_bar bar{report.planned_steps};
+  const auto going_on = [&] { return run.steps() < report.planned_steps && run.within_budget() && !interrupted(); };
+  do {
+    const auto start = clock_type::now();
+    const std::size_t epoch = run.steps() / epoch_steps + 1;
+    const std::string label = "epoch " + std::to_string(epoch) + "/" + std::to_string(chosen.epochs);
+    for (std::size_t step = 0; step < epoch_steps && going_on(); ++step) {
+      bar.draw(label, step, epoch_steps, run.steps());
+      run.step();
+    }
+    run.wait();
+    const double seconds = seconds_since(start);
+    const pergrad::classifier_result result = run.test();
+    const std::size_t steps = run.steps();
+    const double spent = steps == 0 ? 0.0 : run.epsilon();
+    report.epochs.push_back({steps, static_cast<double>(steps) / static_cast<double>(epoch_steps), result.mean_loss,
+                             result.accuracy, spent, seconds});
+    bar.clear();
+    print_epoch(label, report.epochs.back());
+  } while (going_on());
+  report.interrupted = interrupted() && run.steps() < report.planned_steps;
+  report.stopped_by_budget = !report.interrupted && run.steps() < report.planned_steps;
+}
+
+int run_program(int argc, char** argv, const program& what, const std::function<void(cli::binder&)>& own,
+                const std::function<void(run_report&)>& run) {
+  const auto start = clock_type::now();
+  catch_interrupts();
+  const auto parsed = parse_command_line(argc, argv, what, own);
+  if (const int* const code = std::get_if<int>(&parsed)) {
+    return *code;
+  }
+  run_report report;
+  report.what = what;
+  report.chosen = std::get<options>(parsed);
+  try {
+    run(report);
+    report.seconds = seconds_since(start);
+    write_reports(report);
+    print_end(report);
+  } catch (const bad_value& error) {
+    complain(what, error.what());
+    return 2;
+  } catch (const no_executor& error) {
+    complain(what, error.what());
+    return 3;
+  } catch (const std::exception& error) {
+    complain(what, error.what());
+    return 1;
+  }
+  return report.interrupted ? 130 : 0;
+}
+
+}  // namespace example

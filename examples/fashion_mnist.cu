@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// examples/fashion_mnist.cu - trains a CNN of 26,010 parameters on Fashion-MNIST with differential privacy
+//
+// Whoever sees the trained weights should learn almost nothing about any one training image. DP-SGD (Abadi et al. 2016)
+// reaches that in each step: draw every record with the same small probability q, clip each record's gradient to l2
+// norm C, add up, add Gaussian noise of deviation sigma C, divide by a public constant. An accountant turns (sigma, q,
+// steps) into the (epsilon, delta) that has been spent. The network and the constants are those of Tramer & Boneh 2021;
+// that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.cpp.
+#include "common/fashion_mnist.hpp"
+
+#include <string>
+
+#include <pergrad.hpp>
+
+#include "common/cli.hpp"
+#include "common/report.hpp"
+#include "common/training.hpp"
+
+namespace pg = pergrad;
+
+using executor = pg::cuda;  // fashion_mnist.cpp is this program on the CPU: there it is pg::host
+
+// The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
+template <class Activation>
+using cnn = pg::network<pg::shape{1, 28, 28},                                                            //
+                        pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, Activation,                    //
+                        pg::max_pool2d<2, pg::stride<1>>,                                                //
+                        pg::conv2d<32, 4, pg::stride<2>>, Activation, pg::max_pool2d<2, pg::stride<1>>,  //
+                        pg::flatten, pg::linear<32>, Activation, pg::linear<10>>;
+static_assert(cnn<pg::tanh>::parameter_count == 26'010);
+
+int main(int argc, char** argv) {
+  std::string activation = "tanh";
+  const auto own_options = [&](example::cli::binder& bind) {
+    bind.choice("activation", activation, {"tanh", "relu"}, "tanh is better under clipping");
+  };
+  const auto run = [&](example::run_report& report) {
+    report.network = "CNN, " + activation;
+    report.own_options = {{"activation", activation}};
+    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, executor>(report)
+                         : example::train_on_fashion_mnist<cnn<pg::tanh>, executor>(report);
+  };
+  const auto what = example::fashion_mnist_program(
+      "fashion_mnist", "Fashion-MNIST with DP-SGD",
+      "Trains a CNN of 26,010 parameters on Fashion-MNIST with differentially private SGD.");
+  return example::run_program(argc, argv, what, own_options, run);
+}

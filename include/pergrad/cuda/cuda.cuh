@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/cuda.cuh - pergrad::cuda: the executor whose device is a GPU
+#pragma once
+
+#include <pergrad/cuda/cuda_device.cuh>
+#include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/trainer.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Runs everything on a GPU: `cuda exec;`, or `cuda exec{stream};` for a stream of the caller's, in the place of
+/// `host exec;`. Nothing else in a program changes. Throws cuda_unavailable where there is no usable GPU;
+/// `cuda::missing()` says beforehand what is missing.
+using cuda = basic_device_executor<on_device::cuda_device>;
+
+}  // namespace pergrad::inline v0_1

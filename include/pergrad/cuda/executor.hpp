@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/device.hpp>
+#include <pergrad/cuda/engine.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/host/request.hpp>
+#include <pergrad/tape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+namespace on_device {
+
+template <class Network, class Loss, class Device>
+class trainer;
+
+}  // namespace on_device
+
+/// Runs everything on a device: an emulated_device, or a GPU as `pergrad::cuda`. Give the same executor to the network,
+/// the tape and every evaluation; results come back to the host. Not copyable; tapes keep the device alive.
+template <on_device::device Device>
+class basic_device_executor {
+ public:
+  static constexpr bool is_device_executor = true;
+  using device_type = Device;
+
+  /// Arguments are the device's own, such as a stream. Throws what the device throws where there is none.
+  template <class... Arguments>
+  explicit basic_device_executor(Arguments&&... arguments)
+      : device_{std::make_shared<Device>(std::forward<Arguments>(arguments)...)} {}
+  basic_device_executor(const basic_device_executor&) = delete;
+  basic_device_executor& operator=(const basic_device_executor&) = delete;
+
+  /// One line that says why there is no such device here; empty if there is one.
+  [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
+  { return Device::missing(); }
+
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
+  /// The host thread that finishes what the device began.
+  [[nodiscard]] const host& crew() const noexcept { return crew_; }
+
+  /// The library's own: what is wrong with a network or a loss on a device, as a class that says so; else `char`.
+  template <class Network>
+  using explanation = typename on_device::explanation_of<Network>::type;
+  template <class Loss>
+  using loss_explanation = on_device::loss_explanation<Loss>;
+  /// The library's own: what a trainer keeps on the device.
+  template <class Network, class Loss>
+  using trainer = on_device::trainer<Network, Loss, Device>;
+  /// The library's own: the memory of a tape.
+  template <class Network>
+  [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
+    using engine = on_device::engine<Network, Device>;
+    auto made = std::make_shared<engine>(device_, max_batch);
+    const std::size_t bytes = made->bytes();
+    return {std::move(made), &detail::kind_mark<engine>, bytes};
+  }
+  /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
+  template <class Network, class Loss>
+  void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
+           const on_host::run_request<typename Network::scalar>& request) const {
+    engine_of(tape).run(network, samples, request);
+  }
+  /// The library's own: what a tape is on this device.
+  template <class Network>
+  [[nodiscard]] on_device::engine<Network, Device>& engine_of(tape<Network>& tape) const {
+    using engine = on_device::engine<Network, Device>;
+    const detail::remote_memory& remote = on_host::tape_access::remote(tape);
+    engine* found = remote.kind == &detail::kind_mark<engine> ? static_cast<engine*>(remote.memory.get()) : nullptr;
+    if (found == nullptr || &found->memory().device() != device_.get()) {
+      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+    }
+    return *found;
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  host crew_{threads{1}};
+};
+
+/// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.
+using emulated = basic_device_executor<on_device::emulated_device>;
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one tiled kernel, operands that are views
+//
+//   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
+//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
+//   tap sums        lane[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: the lane's samples, in order
+//   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
+//
+// No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
+// of them in registers; slices of Depth go through shared memory twice buffered, so a slice costs one barrier and is
+// read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
+// order, from what is there before: neither tile sizes nor the cut of a logical batch into physical ones changes a bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/kernels/geometry.hpp>
+#include <pergrad/cuda/tables.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
+  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+}
+
+/// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
+template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
+struct gemm_tiles {
+  static constexpr int rows = Rows;
+  static constexpr int columns = Columns;
+  static constexpr int depth = Depth;
+  static constexpr int own_rows = OwnRows;
+  static constexpr int own_columns = OwnColumns;
+  static constexpr int across = Columns / OwnColumns;
+  static constexpr int threads = Rows / OwnRows * across;
+  static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
+  static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
+};
+using narrow_tiles = gemm_tiles<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
+using square_tiles = gemm_tiles<64, 64, 16, 4, 4>;  ///< 256 threads
+using large_tiles = gemm_tiles<128, 128, 8, 8, 8>;  ///< 256 threads
+
+template <class Scalar>
+struct alignas(4 * sizeof(Scalar)) quad {
+  Scalar v[4];
+};
+
+/// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
+/// column)`, where chains begin and what becomes of results. blocks() of them.
+template <class Scalar, class Problem, class Tiles>
+struct gemm_kernel {
+  static constexpr int threads = Tiles::threads;
+  static constexpr int padding = 4;  // a slice's rows meet other banks
+  struct slice {
+    quad<Scalar> left[Tiles::depth][(Tiles::rows + padding) / 4];
+    quad<Scalar> right[Tiles::depth][(Tiles::columns + padding) / 4];
+  };
+  struct shared_type {
+    slice slices[2];
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  Problem problem;
+
+  [[nodiscard]] PERGRAD_HD int row_tiles() const noexcept { return blocks_for(problem.rows(), Tiles::rows); }
+  [[nodiscard]] PERGRAD_HD int column_tiles() const noexcept { return blocks_for(problem.columns(), Tiles::columns); }
+  [[nodiscard]] int blocks() const noexcept { return row_tiles() * column_tiles() * problem.batches(); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    // Row tiles first: blocks that run together share the columns' view.
+    int number = block.index();
+    const int row_count = row_tiles();
+    const int column_count = column_tiles();
+    const int row_tile = number % row_count;
+    number /= row_count;
+    const int column_tile = number % column_count;
+    const int z = number / column_count;
+    const int row = row_tile * Tiles::rows;
+    const int column = column_tile * Tiles::columns;
+    if (!problem.wanted(z, column)) return;
+    const int depth = problem.depth(z);
+
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<Scalar, Tiles::own_rows * Tiles::own_columns>> sums;
+    block.each([&](int t) {
+      start(sums[t], z, row + row_of(t), column + column_of(t));
+      fetched_left left;
+      fetched_right right;
+      fetch(left, right, t, z, row, column, 0, depth);
+      put(left, right, t, shared.slices[0]);
+    });
+    int stage = 0;
+    for (int begin = 0; begin < depth; begin += Tiles::depth, stage ^= 1) {
+      const int next = begin + Tiles::depth;
+      block.each([&](int t) {
+        fetched_left left;
+        fetched_right right;
+        if (next < depth) fetch(left, right, t, z, row, column, next, depth);
+        multiply(sums[t], shared.slices[stage], row_of(t) / 4, column_of(t) / 4,
+                 smaller_of(static_cast<int>(Tiles::depth), depth - begin));
+        if (next < depth) put(left, right, t, shared.slices[stage ^ 1]);
+      });
+    }
+    if constexpr (Problem::squares) {
+      typename Block::template local<double> own;
+      block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
+      const double total = block.sum(own, shared.partial);
+      block.once([&] { problem.store_square(z, row_tile + row_count * column_tile, total); });
+    } else {
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
+    }
+  }
+
+ private:
+  static constexpr int left_each = Tiles::rows * Tiles::depth / threads;
+  static constexpr int right_each = Tiles::columns * Tiles::depth / threads;
+  using fetched_left = registers<Scalar, left_each>;
+  using fetched_right = registers<Scalar, right_each>;
+  using sums_type = registers<Scalar, Tiles::own_rows * Tiles::own_columns>;
+  static constexpr int row_quads = Tiles::rows / Tiles::own_rows;  // quads of rows between a thread's own
+
+  // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Tiles::across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Tiles::across); }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Tiles::across + j % 4; }
+
+  // Where in a slice thread t puts its i-th number: threads next to each other read along the operand's own order.
+  template <bool DepthFirst, int Width>
+  PERGRAD_HD static constexpr int depth_at(int t, int i) noexcept {
+    const int number = t + i * threads;
+    return DepthFirst ? number % Tiles::depth : number / Width;
+  }
+  template <bool DepthFirst, int Width>
+  PERGRAD_HD static constexpr int width_at(int t, int i) noexcept {
+    const int number = t + i * threads;
+    return DepthFirst ? number / Tiles::depth : number % Width;
+  }
+
+  PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
+                        int depth) const noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < left_each; ++i) {
+      const int k = begin + depth_at<Problem::left_depth_first, Tiles::rows>(t, i);
+      const int at = row + width_at<Problem::left_depth_first, Tiles::rows>(t, i);
+      left[i] = k < depth && at < problem.rows() ? problem.left(z, at, k) : Scalar{0};
+    }
+    PERGRAD_UNROLL
+    for (int i = 0; i < right_each; ++i) {
+      const int k = begin + depth_at<Problem::right_depth_first, Tiles::columns>(t, i);
+      const int at = column + width_at<Problem::right_depth_first, Tiles::columns>(t, i);
+      right[i] = k < depth && at < problem.columns() ? problem.right(z, k, at) : Scalar{0};
+    }
+  }
+  PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < left_each; ++i) {
+      const int at = width_at<Problem::left_depth_first, Tiles::rows>(t, i);
+      to.left[depth_at<Problem::left_depth_first, Tiles::rows>(t, i)][at / 4].v[at % 4] = left[i];
+    }
+    PERGRAD_UNROLL
+    for (int i = 0; i < right_each; ++i) {
+      const int at = width_at<Problem::right_depth_first, Tiles::columns>(t, i);
+      to.right[depth_at<Problem::right_depth_first, Tiles::columns>(t, i)][at / 4].v[at % 4] = right[i];
+    }
+  }
+  // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
+  PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                                  int count) noexcept {
+    if (count == Tiles::depth) {
+      PERGRAD_UNROLL
+      for (int k = 0; k < Tiles::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    } else {
+      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    }
+  }
+  PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                                      int k) noexcept {
+    quad<Scalar> down[Tiles::own_rows / 4];
+    quad<Scalar> across[Tiles::own_columns / 4];
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    PERGRAD_UNROLL
+    for (int j = 0; j < Tiles::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Tiles::across];
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Tiles::own_columns; ++j) {
+        Scalar& sum = sums[i * Tiles::own_columns + j];
+        sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+      }
+    }
+  }
+  PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Tiles::own_columns; ++j) {
+        const int r = row + own_row(i);
+        const int c = column + own_column(j);
+        sums[i * Tiles::own_columns + j] =
+            r < problem.rows() && c < problem.columns() ? problem.before(z, r, c) : Scalar{0};
+      }
+    }
+  }
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Tiles::own_columns; ++j) {
+        const int r = row + own_row(i);
+        const int c = column + own_column(j);
+        if (r < problem.rows() && c < problem.columns()) problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
+      }
+    }
+  }
+  PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
+    double total = 0;
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows * Tiles::own_columns; ++i) {
+      const auto value = static_cast<double>(sums[i]);
+      total = fma(value, value, total);
+    }
+    return total;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

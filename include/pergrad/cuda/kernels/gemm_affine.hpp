@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
+// formulas)
+//
+// Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times lanes; of `squares`
+// groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/kernels/gemm.hpp>
+#include <pergrad/cuda/kernels/geometry.hpp>
+#include <pergrad/cuda/tables.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What the four have in common.
+template <class Scalar>
+struct affine_operands {
+  geometry map;
+  batch_values<Scalar> values;
+  const step_state* state = nullptr;
+  const Scalar* weights = nullptr;  ///< of the layer, PyTorch's order
+  const Scalar* bias = nullptr;     ///< nullptr: none
+  int x = 0;                        ///< places
+  int y = 0;
+  int most_samples = 0;  ///< of a physical batch
+  int accumulate = 0;    ///< forward, adjoint: the result is added to what is there
+  int tf32 = 0;          ///< round operands to TF32
+
+  [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
+  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept {
+    if constexpr (sizeof(Scalar) == sizeof(float)) {
+      return tf32 != 0 ? round_to_tf32(value) : value;
+    } else {
+      return value;
+    }
+  }
+  /// Element k of view t of sample b.
+  [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
+    const int offset = map.x_offset(group, t, k);
+    return offset < 0 ? Scalar{0} : rounded(values.read(b, x)[offset]);
+  }
+};
+
+/// Rows: outputs; columns: (sample, position); depth: the view.
+template <class Scalar>
+struct affine_forward {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = false;
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
+  [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
+    return column < on.samples() * on.map.positions.value();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    return on.rounded(on.weights[(z * rows() + row) * on.map.width.value() + k]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    const int t = on.map.positions.divide(column);
+    return column < on.samples() ? on.view(z, column, t, k) : Scalar{0};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+    const int t = on.map.positions.divide(column);
+    if (column >= on.samples()) return Scalar{0};
+    if (on.accumulate != 0) return on.values.at(column, on.y)[on.map.y_offset(z, row, t)];
+    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+  }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    const int t = on.map.positions.divide(column);
+    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = value;
+  }
+};
+
+/// Rows: channels; columns: (sample, pixel); depth: (output, tap).
+template <class Scalar>
+struct affine_adjoint {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = false;
+  static constexpr bool right_depth_first = false;
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
+  [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.view.outputs * on.map.taps.value(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
+    return column < on.samples() * on.map.pixels.value();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    const int tap = on.map.taps.divide(k);
+    return on.rounded(
+        on.weights[(z * on.map.view.outputs + k) * on.map.width.value() + row * on.map.taps.value() + tap]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    const int tap = on.map.taps.divide(k);
+    const int pixel = on.map.pixels.divide(column);
+    if (column >= on.samples()) return Scalar{0};
+    const int offset = on.map.seen_from(z, k, pixel, tap);
+    return offset < 0 ? Scalar{0} : on.rounded(on.values.read(column, on.y)[offset]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+    const int pixel = on.map.pixels.divide(column);
+    if (column >= on.samples()) return Scalar{0};
+    if (on.accumulate != 0) return on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)];
+    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+  }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    const int pixel = on.map.pixels.divide(column);
+    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = value;
+  }
+};
+
+/// Rows: outputs; columns: the view; depth: (sample of the lane, position). With DepthFirst = 1 neighbouring threads
+/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position.
+template <class Scalar, int DepthFirst>
+struct affine_sums {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = DepthFirst != 0;
+  static constexpr bool right_depth_first = DepthFirst != 0;
+  affine_operands<Scalar> on;       ///< `y` is the place of delta
+  const Scalar* factors = nullptr;  ///< w_b
+  Scalar* lanes = nullptr;          ///< of the layer's first weight, in lane 0
+  std::int64_t lane_stride = 0;
+  int lane_count = 1;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * lane_count; }
+  /// Number of the lane's first sample here: positions of the logical batch go round the lanes.
+  [[nodiscard]] PERGRAD_HD int first_sample(int lane) const noexcept {
+    const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
+    return lane >= at ? lane - at : lane - at + lane_count;
+  }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    const int left = on.samples() - first_sample(z % lane_count);
+    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count * on.map.positions.value();
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
+    return depth(z) > 0 || state().first != 0;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    const int t = on.map.positions.divide(k);
+    const int b = first_sample(z % lane_count) + k * lane_count;
+    const Scalar factor = factors[b];
+    if (factor == 0) return Scalar{0};
+    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / lane_count, row, t)]);
+    return multiply(factor, delta);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    const int t = on.map.positions.divide(k);
+    const int b = first_sample(z % lane_count) + k * lane_count;
+    return factors[b] == 0 ? Scalar{0} : on.view(z / lane_count, b, t, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+    return state().first != 0 ? Scalar{0} : *result(z, row, column);
+  }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
+
+ private:
+  [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
+  [[nodiscard]] PERGRAD_HD Scalar* result(int z, int row, int column) const noexcept {
+    return lanes + z % lane_count * lane_stride + (z / lane_count * rows() + row) * columns() + column;
+  }
+};
+
+/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of tile i: the
+/// sample's squared norm is the sum of all `groups * tiles`, added up by whoever reads them.
+template <class Scalar>
+struct affine_squares {
+  static constexpr bool squares = true;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = true;
+  affine_operands<Scalar> on;  ///< `y` is the place of delta
+  double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * tiles + tile]
+  std::int64_t partial_stride = 0;
+  int tiles = 1;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * on.most_samples; }
+  [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
+    return on.samples() > z / on.map.view.groups;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    const int group = z % on.map.view.groups;
+    return on.rounded(on.values.read(z / on.map.view.groups, on.y)[on.map.y_offset(group, row, k)]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store_square(int z, int tile, double value) const noexcept {
+    const int groups = on.map.view.groups;
+    partial[z / groups * partial_stride + z % groups * tiles + tile] = value;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

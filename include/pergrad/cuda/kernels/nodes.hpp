@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/nodes.hpp - forward and backward of one node for one sample, by the threads of a block
+//
+// An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
+// several threads share a sum. What a thread adds up, it adds up in a fixed order.
+#pragma once
+
+#include <cstddef>
+
+#include <pergrad/cuda/functions.hpp>
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
+#include <pergrad/cuda/tables.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A block at work on one sample.
+template <class Block, class Scalar, class Functions, int Threads>
+struct node_worker {
+  const Block& block;
+  const table_view<Scalar>& tables;
+  sample_values<Scalar> values;
+  const Scalar* parameters;
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+
+  PERGRAD_HD void forward(const op_row& row) const {
+    if (row.out_size == 0) return;
+    switch (row.kind) {
+      case op_kind::affine:
+        return affine_forward(row);
+      case op_kind::branch_sum: {
+        const Scalar* first = values.at(row.in);
+        const Scalar* second = values.at(row.in2);
+        Scalar* out = values.to(row.out);
+        return for_each(row.out_size, [&](int i) { out[i] = first[i] + second[i]; });
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() { function_forward<Function>(row); });
+    }
+  }
+
+  /// The input's gradients from the output's; what the layer's factors need is left in its saved values.
+  PERGRAD_HD void backward(const op_row& row) const {
+    if (row.out_size == 0) return;
+    switch (row.kind) {
+      case op_kind::affine:
+        if (row.input_gradient != 0) affine_backward(row);
+        return;
+      case op_kind::branch_sum: {
+        const Scalar* dy = values.at(row.dy);
+        Scalar* dx = values.to(row.dx);
+        Scalar* dx2 = values.to(row.dx2);
+        if (row.input_gradient != 0) {
+          for_each(row.out_size, [&](int i) { dx[i] = row.accumulate != 0 ? dx[i] + dy[i] : dy[i]; });
+        }
+        if (row.input2_gradient != 0) {
+          for_each(row.out_size, [&](int i) { dx2[i] = row.accumulate2 != 0 ? dx2[i] + dy[i] : dy[i]; });
+        }
+        return;
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() { function_backward<Function>(row); });
+    }
+  }
+
+ private:
+  template <class Function>
+  PERGRAD_HD void for_each(int count, Function&& f) const {
+    block.each([&](int t) {
+      for (int i = t; i < count; i += Threads) f(i);
+    });
+  }
+
+  /// Threads that share one sum, a power of two, where there are `count` sums of `terms` terms.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(int count, int terms) noexcept {
+    int parts = 1;
+    while (parts < warp_size && 2 * parts * count <= Threads && 8 * parts <= terms) parts *= 2;
+    return parts;
+  }
+
+  /// y[i] = bias + sum over the taps and channels of the position, channel after channel.
+  PERGRAD_HD void affine_forward(const op_row& row) const {
+    const affine_view& view = row.view;
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    const Scalar* weights = parameters + row.parameters;
+    const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
+    const int positions = view.positions();
+    const int channels = view.groups * view.outputs;
+    const int count = channels * positions;
+    const int width = view.view_width();
+    const bool inner = view.y_output == 1;  // neighbours in memory are neighbours in the block
+    if (view.pixels() == 1 || view.taps() == 1) {
+      // One tap a channel: threads may share the channels.
+      const int parts = sharing(count, view.channels);
+      const auto sum_of = [&](int i, int part) {
+        const int channel = inner ? i % channels : i / positions;
+        const int position = inner ? i / channels : i % positions;
+        const int group = channel / view.outputs;
+        int tap = -1;
+        int offset = 0;
+        for_each_tap(view, position, [&](int k, int pixel) {
+          tap = k;
+          offset = pixel;
+        });
+        Scalar sum = 0;
+        if (tap < 0) return sum;
+        const Scalar* from = x + group * view.x_group + offset;
+        const Scalar* weight = weights + channel * width + tap;
+        for (int c = part; c < view.channels; c += parts) {
+          sum = fma(weight[c * view.taps()], from[c * view.x_channel], sum);
+        }
+        return sum;
+      };
+      const auto place = [&](int i) {
+        const int channel = inner ? i % channels : i / positions;
+        const int position = inner ? i / channels : i % positions;
+        return channel * view.y_output + position_in_y(view, position);
+      };
+      const auto bias_of = [&](int i) {
+        return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
+      };
+      if (parts == 1) {
+        for_each(count, [&](int i) { y[place(i)] = sum_of(i, 0) + bias_of(i); });
+        return;
+      }
+      block.each([&](int t) {
+        if (t < count * parts) scratch[t] = sum_of(t / parts, t % parts);
+      });
+      block.each([&](int t) {
+        if (t >= count) return;
+        Scalar sum = bias_of(t);
+        for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
+        y[place(t)] = sum;
+      });
+      return;
+    }
+    for_each(count, [&](int i) {
+      const int channel = inner ? i % channels : i / positions;
+      const int position = inner ? i / channels : i % positions;
+      const int group = channel / view.outputs;
+      const Scalar* from = x + group * view.x_group;
+      const Scalar* weight = weights + channel * width;
+      Scalar sum = bias == nullptr ? Scalar{0} : bias[channel];
+      for (int c = 0; c < view.channels; ++c) {
+        for_each_tap(view, position, [&](int tap, int pixel) { sum = fma(weight[tap], from[pixel], sum); });
+        from += view.x_channel;
+        weight += view.taps();
+      }
+      y[channel * view.y_output + position_in_y(view, position)] = sum;
+    });
+  }
+
+  /// dx[i] = sum over the positions that see input i, and over their outputs.
+  PERGRAD_HD void affine_backward(const op_row& row) const {
+    const affine_view& view = row.view;
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    const Scalar* weights = parameters + row.parameters;
+    const int pixels = view.pixels();
+    const int channels = view.groups * view.channels;
+    const int width = view.view_width();
+    const int taps = view.taps();
+    const bool inner = view.x_channel == 1;
+    for_each(channels * pixels, [&](int i) {
+      const int channel = inner ? i % channels : i / pixels;
+      const int pixel = inner ? i / channels : i % pixels;
+      const int group = channel / view.channels;
+      const int pd = pixel / (view.in[1] * view.in[2]);
+      const int ph = pixel / view.in[2] % view.in[1];
+      const int pw = pixel % view.in[2];
+      const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
+      const Scalar* from = dy + group * view.y_group;
+      Scalar sum = 0;
+      for (int kd = 0; kd < view.kernel[0]; ++kd) {
+        const int od = position_seeing(view, 0, pd, kd);
+        if (od < 0) continue;
+        for (int kh = 0; kh < view.kernel[1]; ++kh) {
+          const int oh = position_seeing(view, 1, ph, kh);
+          if (oh < 0) continue;
+          for (int kw = 0; kw < view.kernel[2]; ++kw) {
+            const int ow = position_seeing(view, 2, pw, kw);
+            if (ow < 0) continue;
+            const Scalar* delta = from + od * view.y_step[0] + oh * view.y_step[1] + ow * view.y_step[2];
+            const Scalar* here = weight + (kd * view.kernel[1] + kh) * view.kernel[2] + kw;
+            for (int n = 0; n < view.outputs; ++n) sum = fma(here[n * width], delta[n * view.y_output], sum);
+          }
+        }
+      }
+      const int place = channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2];
+      dx[place] = row.accumulate != 0 ? dx[place] + sum : sum;
+    });
+  }
+  /// The position whose tap k is input i, or -1.
+  [[nodiscard]] PERGRAD_HD static int position_seeing(const affine_view& view, int axis, int i, int k) noexcept {
+    const int distance = i + view.padding[axis] - k * view.dilation[axis];
+    if (distance < 0 || distance % view.stride[axis] != 0) return -1;
+    const int o = distance / view.stride[axis];
+    return o < view.out[axis] ? o : -1;
+  }
+
+  template <class Function>
+  PERGRAD_HD void function_forward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    if constexpr (detail::has_value<Function>) {
+      for_each(row.out_size, [&](int i) { y[i] = Function::value(x[i]); });
+    } else if constexpr (detail::has_general_forward<Function>) {
+      block.once([&] {
+        const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
+        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
+        const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
+        if constexpr (detail::has_saving_forward<Function>) {
+          Function::forward(row.in_shape, weights, from, to, saved);
+        } else {
+          Function::forward(row.in_shape, weights, from, to);
+        }
+      });
+    } else if constexpr (is_window_rule<Function>) {
+      pool_forward<Function>(row, x, y);
+    }
+  }
+  template <class Function>
+  PERGRAD_HD void function_backward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    const Scalar* y = values.at(row.out);
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    if constexpr (detail::has_value<Function>) {
+      if (row.input_gradient == 0) return;
+      for_each(row.out_size, [&](int i) {
+        const Scalar part = dy[i] * Function::derivative(x[i], y[i]);
+        dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+      });
+    } else if constexpr (detail::has_general_backward<Function>) {
+      block.once([&] {
+        const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
+        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
+        const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
+        Scalar* target = row.accumulate != 0 ? values.to(row.scratch) : dx;
+        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
+        if constexpr (detail::has_saving_backward<Function>) {
+          Function::backward(row.in_shape, weights, from, backprop, to, saved);
+        } else {
+          Function::backward(row.in_shape, weights, from, backprop, to);
+        }
+        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
+      });
+    } else if constexpr (is_window_rule<Function>) {
+      if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
+    }
+  }
+
+  /// What a window of a pool covers.
+  struct window_box {
+    span_of_taps planes, rows, columns;
+    Scalar divisor;
+  };
+  [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
+    const int* table = tables.integers;
+    const window_axis(&windows)[axes] = row.windows;
+    return {{table[windows[0].first + d], table[windows[0].last + d]},
+            {table[windows[1].first + i], table[windows[1].last + i]},
+            {table[windows[2].first + j], table[windows[2].last + j]},
+            tables.scalars[row.divisors + (d * windows[1].out + i) * windows[2].out + j]};
+  }
+  /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
+  template <class Function>
+  PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
+    for (int d = box.planes.begin; d < box.planes.end; ++d) {
+      for (int i = box.rows.begin; i < box.rows.end; ++i) {
+        for (int j = box.columns.begin; j < box.columns.end; ++j) {
+          if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
+        }
+      }
+    }
+  }
+  template <class Rule>
+  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
+    const int width = row.windows[2].out;
+    const int height = row.windows[1].out;
+    const int out_pixels = row.windows[0].out * height * width;
+    const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
+    for_each(row.out_size, [&](int o) {
+      const int pixel = o % out_pixels;
+      const Scalar* from = x + o / out_pixels * in_pixels;
+      const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
+      Scalar value = Rule::template start<Scalar>();
+      for_each_input(row, box, [&](int input) {
+        value = Rule::combine(value, from[input]);
+        return true;
+      });
+      y[o] = Rule::finish(value, box.divisor);
+    });
+  }
+  /// Every input asks the windows that see it, in order, for its share.
+  template <class Rule>
+  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
+                                Scalar* dx) const {
+    const window_axis(&windows)[axes] = row.windows;
+    const int width = windows[2].in;
+    const int height = windows[1].in;
+    const int in_pixels = windows[0].in * height * width;
+    const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
+    const int* table = tables.integers;
+    for_each(row.in_size, [&](int i) {
+      const int channel = i / in_pixels;
+      const int pixel = i % in_pixels;
+      const int pd = pixel / (height * width);
+      const int ph = pixel / width % height;
+      const int pw = pixel % width;
+      const Scalar* from = x + channel * in_pixels;
+      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
+      for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
+        for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
+          for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
+            const window_box box = box_of(row, d, r, c);
+            const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
+            Scalar remaining = dy[o];
+            Scalar share = 0;
+            for_each_input(row, box, [&](int input) {
+              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
+              if (input == pixel) share = part;
+              return input != pixel;
+            });
+            sum += share;
+          }
+        }
+      }
+      dx[i] = sum;
+    });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

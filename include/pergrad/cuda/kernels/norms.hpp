@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
+//
+// What is said of a norm is what the host says of it (host/leaves.hpp): its value in double, and bounds on what
+// rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
+//   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
+//   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
+//   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
+//   instantiate  the same, with the elements kept for the sum
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
+#include <pergrad/cuda/tables.hpp>
+#include <pergrad/detail/limits.hpp>
+#include <pergrad/gradients/plan.hpp>
+#include <pergrad/privacy/clip.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A method that the user asks for in the place of the plan's, for some nodes.
+struct method_choice {
+  norm_method method = norm_method::automatic;
+  std::uint64_t nodes = ~std::uint64_t{0};
+
+  /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
+  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+    const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
+    if (method == norm_method::automatic || !chosen) return leaf.method;
+    if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
+  }
+};
+
+/// A block that finds the norms of one sample's leaves.
+template <class Block, class Scalar, int Threads>
+struct norm_worker {
+  static constexpr int warps = Threads / warp_size;
+  using sums = typename Block::template local<double>;
+
+  const Block& block;
+  sample_values<Scalar> values;
+  Scalar* kept;  ///< of the sample
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
+  PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
+    switch (method) {
+      case norm_method::product:
+        return by_product(leaf, part);
+      case norm_method::gram:
+        gram(leaf, part);
+        return rounding(leaf, false, part);
+      default:
+        return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
+    }
+  }
+  /// The same where the sum adds (w delta) x over all positions, one product for the batch: `squares` are the parts of
+  /// ‖G‖² that affine_squares left, of any method but product and gram.
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+                                   norm_bound& part) const {
+    if (method == norm_method::product) return by_product(leaf, part);
+    if (method == norm_method::gram) {
+      gram(leaf, part);
+    } else {
+      sums own;
+      block.each([&](int t) {
+        double sum = 0;
+        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
+        own[t] = sum;
+      });
+      const double squared = block.sum(own, partial);
+      block.once([&] { part.squared += squared; });
+    }
+    rounding(leaf, true, part);
+  }
+  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
+                      norm_bound& part) const {
+    Scalar* to = kept + leaf.kept;
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < warp_size && 2 * parts * leaf.count <= Threads && 4 * parts <= positions) parts *= 2;
+    if (parts > 1) {
+      block.each([&](int t) {
+        if (t < leaf.count * parts) scratch[t] = gradient_element(leaf, values, t / parts, t % parts, parts);
+      });
+    }
+    sums squares;
+    block.each([&](int t) {
+      squares[t] = 0;
+      for (int i = t; i < leaf.count; i += Threads) {
+        Scalar value = 0;
+        if (parts == 1) {
+          value = gradient_element(leaf, values, i, 0, 1);
+        } else {
+          for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
+        }
+        to[i] = value;
+        squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
+      }
+    });
+    const double squared = block.sum(squares, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
+ private:
+  PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < leaf.size(); e += Threads) {
+        const Scalar value = gradient_element(leaf, values, e);
+        if (to != nullptr) to[e] = value;
+        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
+      }
+      squares[t] = sum;
+    });
+    const double squared = block.sum(squares, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
+  PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    for (int group = 0; group < view.groups; ++group) {
+      sums x_squares;
+      sums delta_squares;
+      block.each([&](int t) {
+        double x_sum = 0;
+        for (int k = t; k < view.view_width(); k += Threads) {
+          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
+          x_sum = fma(x, x, x_sum);
+        }
+        x_squares[t] = x_sum;
+        double delta_sum = 0;
+        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+        for (int n = t; n < view.outputs; n += Threads) {
+          const auto value = static_cast<double>(delta[n * view.y_output]);
+          delta_sum = fma(value, value, delta_sum);
+        }
+        delta_squares[t] = delta_sum;
+      });
+      const double x_squared = block.sum(x_squares, partial);
+      const double delta_squared = block.sum(delta_squares, partial);
+      block.once([&] {
+        part.squared += x_squared * delta_squared;
+        part.error += lost_squares(view, x_squared, delta_squared);
+        part.spread += square_root(x_squared * view.outputs);
+      });
+    }
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s).
+  PERGRAD_HD void gram(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    const int positions = view.positions();
+    for (int group = 0; group < view.groups; ++group) {
+      sums entries;
+      sums magnitudes;
+      block.each([&](int thread) {
+        double sum = 0;
+        double magnitude = 0;
+        for (int pair = thread; pair < positions * positions; pair += Threads) {
+          const int t = pair / positions;
+          const int s = pair % positions;
+          if (s > t) continue;
+          const double entry = view_dot(leaf, group, t, s) * delta_dot(leaf, group, t, s);
+          sum += s == t ? entry : 2 * entry;
+          if (s == t) magnitude += square_root(entry);
+        }
+        entries[thread] = sum;
+        magnitudes[thread] = magnitude;
+      });
+      const double sum = block.sum(entries, partial);
+      const double magnitude = block.sum(magnitudes, partial);
+      constexpr double unit = limits::epsilon<double>;
+      block.once([&] {
+        const double terms = view.view_width() + view.outputs + 2 * positions + 8;
+        part.squared += sum > 0 || sum != sum ? sum : 0;
+        part.error += terms * unit * magnitude * magnitude;
+      });
+    }
+  }
+  /// What rounding adds to one sample's share of a sum over positions: slack = (γ sum_t |x_t||delta_t|)²; and where
+  /// w delta is formed first, spread = sum_t |x_t| sqrt(p).
+  PERGRAD_HD void rounding(const outer_leaf& leaf, bool scaled, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    for (int group = 0; group < view.groups; ++group) {
+      sums magnitudes;
+      sums x_sums;
+      sums delta_sums;
+      sums spreads;
+      block.each([&](int thread) {
+        double magnitude = 0;
+        double spread = 0;
+        double x_sum = 0;
+        double delta_sum = 0;
+        for (int t = thread; t < view.positions(); t += Threads) {
+          const double x_squared = view_dot(leaf, group, t, t);
+          const double delta_squared = delta_dot(leaf, group, t, t);
+          magnitude += square_root(x_squared * delta_squared);
+          x_sum += square_root(x_squared);
+          delta_sum += square_root(delta_squared);
+          spread += square_root(x_squared * view.outputs);
+        }
+        spreads[thread] = spread;
+        magnitudes[thread] = magnitude;
+        x_sums[thread] = x_sum;
+        delta_sums[thread] = delta_sum;
+      });
+      const double magnitude = block.sum(magnitudes, partial);
+      const double x_sum = block.sum(x_sums, partial);
+      const double delta_sum = block.sum(delta_sums, partial);
+      const double spread = block.sum(spreads, partial);
+      constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
+      block.once([&] {
+        const double bound = (view.positions() + 2) * unit * magnitude;
+        part.slack += bound * bound;
+        if (scaled) part.spread += spread;
+        part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
+      });
+    }
+  }
+
+  /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
+  [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
+                                                      double delta_squared) noexcept {
+    if constexpr (std::is_same_v<Scalar, double>) {
+      constexpr double least = limits::least_subnormal<double>;
+      return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] PERGRAD_HD double delta_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+    const Scalar* a = delta + position_in_y(view, t);
+    const Scalar* b = delta + position_in_y(view, s);
+    double sum = 0;
+    for (int n = 0; n < view.outputs; ++n) {
+      sum = fma(static_cast<double>(a[n * view.y_output]), static_cast<double>(b[n * view.y_output]), sum);
+    }
+    return sum;
+  }
+  /// Of what positions t and s see; taps outside the input are zero.
+  [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const int at[2][axes] = {{t / (view.out[1] * view.out[2]), t / view.out[2] % view.out[1], t % view.out[2]},
+                             {s / (view.out[1] * view.out[2]), s / view.out[2] % view.out[1], s % view.out[2]}};
+    span_of_taps taps[axes];
+    int apart = 0;
+    int start = 0;
+    for (int axis = 0; axis < axes; ++axis) {
+      const span_of_taps first = taps_of(view, axis, at[0][axis]);
+      const span_of_taps second = taps_of(view, axis, at[1][axis]);
+      taps[axis] = {larger_of(first.begin, second.begin), smaller_of(first.end, second.end)};
+      apart += (at[1][axis] - at[0][axis]) * view.stride[axis] * view.x_step[axis];
+      start += (at[0][axis] * view.stride[axis] - view.padding[axis]) * view.x_step[axis];
+    }
+    const Scalar* x = values.at(leaf.x) + group * view.x_group;
+    double sum = 0;
+    for (int c = 0; c < view.channels; ++c) {
+      for (int kd = taps[0].begin; kd < taps[0].end; ++kd) {
+        for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
+          const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
+                          kh * view.dilation[1] * view.x_step[1];
+          for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
+            const int here = row + kw * view.dilation[2] * view.x_step[2];
+            sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
+          }
+        }
+      }
+    }
+    return sum;
+  }
+};
+
+/// How a sample's norms become its weights: a plain copy of a rule of gradients/clip.hpp.
+struct clip_rule {
+  enum class kind_type : int { none, flat, normalise, grouped };
+  kind_type kind = kind_type::none;
+  double bound = 0;
+  double stability = 0;
+  const double* bounds = nullptr;  ///< grouped: one a group
+  const int* group_of = nullptr;   ///< grouped: of each layer
+  int groups = 0;
+
+  [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
+};
+
+/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
+/// privacy/clip.hpp.
+template <class Scalar>
+PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
+                      Scalar* weights, int layer_stride) noexcept {
+  const auto count = static_cast<std::size_t>(parameter_count);
+  norm_bound whole;
+  for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
+  if (rule.kind == clip_rule::kind_type::flat) {
+    weights[0] = clip_factor<Scalar>(whole, count, rule.bound);
+  } else if (rule.kind == clip_rule::kind_type::normalise) {
+    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability);
+  } else {
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
+    for (int group = 0; group < rule.groups; ++group) {
+      norm_bound part;
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) part = part + layers[layer];
+      }
+      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
+      }
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_device

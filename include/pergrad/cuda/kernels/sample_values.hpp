@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/sample_values.hpp - where things lie: a sample's values, the taps of a view, one element of a
+// gradient
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/tables.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The values of one sample.
+template <class Scalar>
+struct sample_values {
+  Scalar* workspace = nullptr;
+  const Scalar* input = nullptr;
+  [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
+    return place >= 0 ? workspace + place : input + (-1 - place);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* to(int place) const noexcept { return workspace + place; }
+};
+
+/// The samples of a physical batch: their inputs and targets lie in a data set, in the records that a list names.
+template <class Scalar, class Target>
+struct batch_view {
+  Scalar* workspaces = nullptr;
+  Scalar* kept = nullptr;  ///< gradients
+  const Scalar* inputs = nullptr;
+  const Target* targets = nullptr;
+  const std::uint32_t* records = nullptr;
+  int workspace = 0;  ///< elements a sample
+  int kept_size = 0;
+  int input_size = 0;
+  int target_count = 0;
+
+  [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
+    return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
+            inputs + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(input_size)};
+  }
+  [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
+    return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* kept_of(int sample) const noexcept {
+    return kept + static_cast<std::size_t>(sample) * static_cast<std::size_t>(kept_size);
+  }
+};
+
+/// begin .. end - 1
+struct span_of_taps {
+  int begin = 0;
+  int end = 0;
+};
+
+/// Smallest i with i * step >= distance, for step > 0.
+[[nodiscard]] PERGRAD_HD constexpr int steps_to(int distance, int step) noexcept {
+  return distance <= 0 ? 0 : (distance + step - 1) / step;
+}
+/// Taps of position o that lie inside the input, along one axis.
+[[nodiscard]] PERGRAD_HD inline span_of_taps taps_of(const affine_view& view, int axis, int o) noexcept {
+  const int start = o * view.stride[axis] - view.padding[axis];
+  const int room = view.in[axis] - start;  // taps from here on lie behind the input
+  return {steps_to(-start, view.dilation[axis]),
+          smaller_of(view.kernel[axis], room <= 0 ? 0 : (room - 1) / view.dilation[axis] + 1)};
+}
+/// Positions whose tap k lies inside the input, along one axis.
+[[nodiscard]] PERGRAD_HD inline span_of_taps positions_of(const affine_view& view, int axis, int k) noexcept {
+  const int start = k * view.dilation[axis] - view.padding[axis];
+  const int room = view.in[axis] - start;
+  return {steps_to(-start, view.stride[axis]),
+          smaller_of(view.out[axis], room <= 0 ? 0 : (room - 1) / view.stride[axis] + 1)};
+}
+
+/// Calls f(tap, offset in a channel of x) for the taps of a position that lie inside the input, in order.
+template <class Function>
+PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f) {
+  const int od = position / (view.out[1] * view.out[2]);
+  const int oh = position / view.out[2] % view.out[1];
+  const int ow = position % view.out[2];
+  const span_of_taps planes = taps_of(view, 0, od);
+  const span_of_taps rows = taps_of(view, 1, oh);
+  const span_of_taps columns = taps_of(view, 2, ow);
+  for (int kd = planes.begin; kd < planes.end; ++kd) {
+    const int plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
+    for (int kh = rows.begin; kh < rows.end; ++kh) {
+      const int row = plane + (oh * view.stride[1] - view.padding[1] + kh * view.dilation[1]) * view.x_step[1];
+      const int tap = (kd * view.kernel[1] + kh) * view.kernel[2];
+      for (int kw = columns.begin; kw < columns.end; ++kw) {
+        f(tap + kw, row + (ow * view.stride[2] - view.padding[2] + kw * view.dilation[2]) * view.x_step[2]);
+      }
+    }
+  }
+}
+/// Offset of a position in y.
+[[nodiscard]] PERGRAD_HD inline int position_in_y(const affine_view& view, int position) noexcept {
+  return position / (view.out[1] * view.out[2]) * view.y_step[0] +
+         position / view.out[2] % view.out[1] * view.y_step[1] + position % view.out[2] * view.y_step[2];
+}
+
+/// One weight of a view: its group, its output and channel within the group, its tap.
+struct weight_index {
+  int group, output, channel, tap;
+};
+/// The parts of element e of a block of weights, `[group][output][channel][tap]`.
+[[nodiscard]] PERGRAD_HD inline weight_index weight_at(const affine_view& view, int e) noexcept {
+  const int taps = view.taps();
+  const int row = e / taps / view.channels;
+  return {row / view.outputs, row % view.outputs, e / taps % view.channels, e % taps};
+}
+
+/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order. Norms
+/// and sums call this, so they see the same bits.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int e) noexcept {
+  const affine_view& view = leaf.view;
+  const weight_index at = weight_at(view, e);
+  const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
+  const int kd = at.tap / (view.kernel[1] * view.kernel[2]);
+  const int kh = at.tap / view.kernel[2] % view.kernel[1];
+  const int kw = at.tap % view.kernel[2];
+  const span_of_taps planes = positions_of(view, 0, kd);
+  const span_of_taps rows = positions_of(view, 1, kh);
+  const span_of_taps columns = positions_of(view, 2, kw);
+  const int x_step = view.stride[2] * view.x_step[2];
+  const int first_column = (kw * view.dilation[2] - view.padding[2]) * view.x_step[2];
+  Scalar sum = 0;
+  for (int od = planes.begin; od < planes.end; ++od) {
+    const int x_plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
+    for (int oh = rows.begin; oh < rows.end; ++oh) {
+      const int x_row = (oh * view.stride[1] - view.padding[1] + kh * view.dilation[1]) * view.x_step[1];
+      const int x_start = x_plane + x_row + first_column;
+      const Scalar* delta_row = delta + od * view.y_step[0] + oh * view.y_step[1];
+      for (int ow = columns.begin; ow < columns.end; ++ow) {
+        sum = fma(delta_row[ow * view.y_step[2]], x[x_start + ow * x_step], sum);
+      }
+    }
+  }
+  return sum;
+}
+
+/// What the one position of a view sees at an element, and the delta that meets it.
+template <class Scalar>
+struct product_factors {
+  Scalar x, delta;
+};
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD product_factors<Scalar> factors_at(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                            int e) noexcept {
+  const affine_view& view = leaf.view;
+  const weight_index at = weight_at(view, e);
+  const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  const Scalar delta = values.at(leaf.delta)[at.group * view.y_group + at.output * view.y_output];
+  const int tap[axes] = {at.tap / (view.kernel[1] * view.kernel[2]), at.tap / view.kernel[2] % view.kernel[1],
+                         at.tap % view.kernel[2]};
+  int offset = 0;
+  for (int axis = 0; axis < axes; ++axis) {
+    const int pixel = tap[axis] * view.dilation[axis] - view.padding[axis];
+    if (pixel < 0 || pixel >= view.in[axis]) return {Scalar{0}, delta};
+    offset += pixel * view.x_step[axis];
+  }
+  return {x[offset], delta};
+}
+
+/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ...
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int i, int part, int parts) noexcept {
+  const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
+  const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
+  const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+  Scalar sum = 0;
+  for (int t = part; t < positions; t += parts) {
+    const int d = t / (leaf.out[1] * leaf.out[2]);
+    const int h = t / leaf.out[2] % leaf.out[1];
+    const int w = t % leaf.out[2];
+    const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
+    sum = leaf.ones != 0
+              ? sum + value
+              : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
+  }
+  return sum;
+}
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
+//
+// Fused: forward, loss, backward, norms and clip factor of a sample in one launch; its values stay in its workspace,
+// which lies in the device's cache. What the sums need is left there. Layered: the same kernel runs what lies between
+// the products.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/cuda/functions.hpp>
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/kernels/nodes.hpp>
+#include <pergrad/cuda/kernels/norms.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
+#include <pergrad/cuda/tables.hpp>
+#include <pergrad/privacy/clip.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What one evaluation of samples writes besides their workspaces.
+template <class Scalar>
+struct sample_results {
+  double* losses = nullptr;     ///< [sample]
+  norm_bound* norms = nullptr;  ///< [sample][layer with parameters]
+  double* squares = nullptr;    ///< [sample][part]: layered, read
+  Scalar* weights = nullptr;    ///< [layer][sample], or [sample] where the rule is not per layer
+  int layer_stride = 0;         ///< from layer to layer
+  int square_stride = 0;        ///< from sample to sample
+  Scalar* outputs = nullptr;    ///< [sample][output]; nullptr: nobody asks
+};
+
+/// What a launch of the kernel does, in this order; bits.
+namespace stage {
+inline constexpr int forward = 1;
+inline constexpr int loss = 2;
+inline constexpr int backward = 4;         ///< nodes first .. last - 1, the last one first
+inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
+inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
+inline constexpr int weigh = 32;
+inline constexpr int fused = forward | loss | backward | leaves | weigh;
+}  // namespace stage
+
+template <class Scalar, class Loss, class Functions, int Threads>
+struct sample_kernel {
+  static constexpr int threads = Threads;
+  using target = typename Loss::template target<Scalar>;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(Threads)];
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+
+  const step_state* state;
+  table_view<Scalar> tables;
+  batch_view<Scalar, target> samples;
+  const Scalar* parameters;
+  sample_results<Scalar> results;
+  clip_rule rule;
+  method_choice method;
+  int output;  ///< places
+  int output_gradient;
+  int output_size;
+  int norms;  ///< 0: nobody asks for norms or weights
+  int stages;
+  int first;  ///< nodes
+  int last;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const node_worker<Block, Scalar, Functions, Threads> nodes{block, tables, values, parameters, shared.scratch};
+    const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
+    norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
+    if ((stages & stage::forward) != 0) {
+      for (int i = first; i < last; ++i) nodes.forward(tables.ops[i]);
+    }
+    if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
+    if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
+      block.each([&](int t) {
+        for (int layer = t; layer < tables.layers; layer += Threads) parts[layer] = norm_bound{};
+      });
+    }
+    if ((stages & stage::backward) != 0) {
+      for (int i = last; i-- > first;) {
+        const op_row& row = tables.ops[i];
+        if (row.backward == 0) continue;
+        const bool leaves_factors = row.kind == op_kind::general;  // its backward may write what its factors read
+        if (leaves_factors) nodes.backward(row);
+        if ((stages & stage::leaves) != 0) {
+          for (int k = row.first_outer; k < row.last_outer; ++k) {
+            const outer_leaf& leaf = tables.outer[k];
+            const norm_method chosen = method.of(leaf);
+            if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
+          }
+          add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
+        }
+        if (!leaves_factors) nodes.backward(row);
+      }
+    }
+    if ((stages & stage::layered_leaves) != 0) {
+      const double* squares =
+          results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
+      for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
+        const outer_leaf& leaf = tables.outer[k];
+        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+      }
+      add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+    }
+    if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
+    block.once([&] {
+      weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+    });
+  }
+
+ private:
+  template <class Block>
+  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
+    block.once([&] {
+      if constexpr (marked_for_devices<Loss>) {  // others have been refused
+        results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
+                                                samples.targets_of(sample), values.to(output_gradient));
+      }
+    });
+    if (results.outputs == nullptr) return;
+    Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
+    block.each([&](int t) {
+      for (int i = t; i < output_size; i += Threads) outputs[i] = values.at(output)[i];
+    });
+  }
+  template <class Worker>
+  PERGRAD_HD void add_elementwise(const Worker& worker, shared_type& shared, int begin, int end,
+                                  norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      worker.add(tables.elementwise[k], shared.scratch, parts[tables.elementwise[k].layer]);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
+//
+// Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
+// every norm that is found from the gradient's elements, and one for every weighted sum; between them the sample
+// kernel.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/functions.hpp>
+#include <pergrad/cuda/gemm_door.hpp>
+#include <pergrad/cuda/kernels/samples.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/memory.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What is asked of the samples of one physical batch.
+template <class Scalar>
+struct sample_launch {
+  clip_rule rule{};
+  method_choice method{};
+  bool backward = true;
+  bool norms = true;
+  Scalar* outputs = nullptr;
+  int samples = 0;  ///< the most that there may be
+};
+/// One sum.
+template <class Scalar>
+struct sum_launch {
+  method_choice method{};
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  bool per_layer = false;
+  bool squares = false;
+  int samples = 0;
+};
+
+template <class Network, class Device, class Target>
+class launcher {
+ public:
+  using scalar = typename Network::scalar;
+  using program_type = program<Network>;
+  using memory_type = network_memory<Network, Device>;
+  using view_type = batch_view<scalar, Target>;
+  static constexpr const auto& table = program_type::table;
+
+  launcher(memory_type& memory, const view_type& view) : memory_{&memory}, view_{view} {}
+
+  template <class Loss>
+  void samples(const sample_launch<scalar>& wanted) const {
+    auto kernel = make_kernel<Loss>(wanted);
+    const int all = kernel.stages;
+    if constexpr (!program_type::layered) {
+      kernel.stages = wanted.backward ? all : stage::forward | stage::loss;
+      device().launch(kernel, wanted.samples);
+    } else {
+      if (wanted.samples == 0) return;
+      const auto run = [&](int first, int last, int stages) {
+        kernel.first = first;
+        kernel.last = last;
+        kernel.stages = stages;
+        device().launch(kernel, wanted.samples);
+      };
+      forward(wanted, run);
+      if (!wanted.backward) return;
+      backward(wanted, run);
+      if (wanted.norms) squares(wanted);
+      run(0, 0, stage::layered_leaves | stage::weigh);
+    }
+  }
+
+  /// Forms the lanes of one sum.
+  void sum(const sum_launch<scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    sum_kernel<scalar, Target, sum_threads> kernel{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .method = wanted.method,
+        .weights = wanted.weights,
+        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
+        .squares = wanted.squares ? 1 : 0,
+        .lanes = lane_count<Network>,
+        .first_block = 0,
+        .sums = memory_->template at<scalar>(places.sums)};
+    if constexpr (program_type::layered) {
+      if (!wanted.squares && wanted.weights != nullptr) {
+        for (int k = 0; k < table.outer_count; ++k) product_sum(wanted, table.outer[static_cast<std::size_t>(k)]);
+        kernel.first_block = outer_blocks<Network>;
+      }
+    }
+    device().launch(kernel, (leaf_blocks<Network> - kernel.first_block) * lane_count<Network>);
+  }
+
+ private:
+  [[nodiscard]] Device& device() const { return memory_->device(); }
+
+  template <class Loss>
+  [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    return sample_kernel<scalar, Loss, typename program_type::functions, sample_threads<Network>>{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .parameters = memory_->parameters(),
+        .results = {.losses = memory_->template at<double>(places.losses),
+                    .norms = memory_->template at<norm_bound>(places.norms),
+                    .squares = memory_->template at<double>(places.squares),
+                    .weights = memory_->template at<scalar>(places.weights),
+                    .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                    .square_stride = table.squares,
+                    .outputs = wanted.outputs},
+        .rule = wanted.rule,
+        .method = wanted.method,
+        .output = table.output,
+        .output_gradient = table.output_gradient,
+        .output_size = static_cast<int>(Network::output_shape.size()),
+        .norms = wanted.norms ? 1 : 0,
+        .stages = stage::fused,
+        .first = 0,
+        .last = program_type::size};
+  }
+
+  [[nodiscard]] affine_operands<scalar> operands(const affine_view& view, int x, int y, int samples) const {
+    affine_operands<scalar> on;
+    on.map = geometry{view};
+    on.values = {.workspace = view_.workspaces,
+                 .stretch = view_.workspace,
+                 .inputs = view_.inputs,
+                 .ids = view_.records,
+                 .input_size = view_.input_size};
+    on.state = memory_->state();
+    on.x = x;
+    on.y = y;
+    on.most_samples = samples;
+    return on;
+  }
+  [[nodiscard]] static constexpr bool is_product(const op_row& row) {
+    return row.kind == op_kind::affine && row.out_size > 0;
+  }
+
+  template <class Run>
+  void forward(const sample_launch<scalar>& wanted, const Run& run) const {
+    int waiting = 0;  // nodes from here on have not been launched
+    for (int i = 0; i < program_type::size; ++i) {
+      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+      if (!is_product(row)) continue;
+      if (does_something(waiting, i)) run(waiting, i, stage::forward);
+      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      on.weights = memory_->parameters() + row.parameters;
+      on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
+      launch_forward(device(), choose_gemm(gemm_product::forward, row.view, row.in >= 0), on, wanted.samples);
+      waiting = i + 1;
+    }
+    run(waiting, program_type::size, stage::forward | stage::loss);
+  }
+  template <class Run>
+  void backward(const sample_launch<scalar>& wanted, const Run& run) const {
+    int waiting = program_type::size;
+    for (int i = program_type::size; i-- > 0;) {
+      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+      if (!is_product(row)) continue;
+      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      waiting = i;
+      if (row.input_gradient == 0) continue;
+      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      on.weights = memory_->parameters() + row.parameters;
+      on.accumulate = row.accumulate;
+      launch_adjoint(device(), choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0), on, wanted.samples);
+    }
+    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+  }
+  [[nodiscard]] static bool does_something(int first, int last) {
+    for (int i = first; i < last; ++i) {
+      if (table.ops[static_cast<std::size_t>(i)].out_size > 0) return true;
+    }
+    return false;
+  }
+  void squares(const sample_launch<scalar>& wanted) const {
+    for (int k = 0; k < table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+      const norm_method chosen = wanted.method.of(leaf);
+      if (chosen == norm_method::product || chosen == norm_method::gram) continue;
+      affine_squares<scalar> problem;
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      problem.partial_stride = table.squares;
+      problem.tiles = leaf.square_count / leaf.view.groups;
+      with_gemm_kernel<scalar>(choose_gemm(gemm_product::squares, leaf.view, false), problem,
+                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+    }
+  }
+  void product_sum(const sum_launch<scalar>& wanted, const outer_leaf& leaf) const {
+    const auto launch = [&](auto problem) {
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.factors =
+          wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
+      problem.lanes = memory_->template at<scalar>(memory_->places().sums) + leaf.parameters;
+      problem.lane_stride = static_cast<std::int64_t>(Network::parameter_count);
+      problem.lane_count = lane_count<Network>;
+      with_gemm_kernel<scalar>(choose_gemm(gemm_product::sums, leaf.view, false), problem,
+                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+    };
+    if (leaf.view.positions() > 1) {
+      launch(affine_sums<scalar, 1>{});
+    } else {
+      launch(affine_sums<scalar, 0>{});
+    }
+  }
+
+  memory_type* memory_;
+  view_type view_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device

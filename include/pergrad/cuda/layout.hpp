@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/layout.hpp - all memory of one network on a device: one allocation, every offset a constant expression
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/cuda/program.hpp>
+#include <pergrad/cuda/tables.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/privacy/clip.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
+/// one. A constant of the network, so that no bit depends on the device or on the batch.
+template <class Network>
+inline constexpr int lane_count = [] {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
+  int lanes = 32;
+  while (lanes > 1 && static_cast<std::size_t>(lanes) * Network::parameter_count > most) lanes /= 2;
+  return std::max(lanes, 2);
+}();
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  constexpr const auto& table = program<Network>::table;
+  int most = 0;
+  for (const op_row& row : table.ops) most = std::max({most, row.out_size, row.in_size});
+  for (int k = 0; k < table.outer_count; ++k) most = std::max(most, table.outer[static_cast<std::size_t>(k)].size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold every element of every outer leaf.
+template <class Network>
+inline constexpr int outer_blocks = [] {
+  constexpr const auto& table = program<Network>::table;
+  int blocks = 0;
+  for (int k = 0; k < table.outer_count; ++k) {
+    blocks += blocks_for(table.outer[static_cast<std::size_t>(k)].size(), sum_threads);
+  }
+  return blocks;
+}();
+/// Blocks that hold every element of every leaf, the outer ones first.
+template <class Network>
+inline constexpr int leaf_blocks = [] {
+  constexpr const auto& table = program<Network>::table;
+  int blocks = outer_blocks<Network>;
+  for (int k = 0; k < table.elementwise_count; ++k) {
+    blocks += blocks_for(table.elementwise[static_cast<std::size_t>(k)].count, sum_threads);
+  }
+  return blocks;
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t sums = 0;  ///< lanes
+  std::size_t released = 0;
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+template <class Network>
+[[nodiscard]] constexpr std::size_t rows_at_a_time(std::size_t max_batch) {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, Network::parameter_count)));
+}
+/// Room for one value of a sample's targets, whatever the loss.
+inline constexpr std::size_t target_bytes = 8;
+/// Target values that there is room for.
+template <class Network>
+inline constexpr std::size_t most_targets = Network::output_shape.size();
+
+template <class Network>
+[[nodiscard]] constexpr arena_layout lay_out(std::size_t max_batch) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  constexpr std::size_t parameters = Network::parameter_count;
+  constexpr std::size_t layers = std::max<std::size_t>(1, count(table.layers));
+  const std::size_t most_workspaces =
+      program<Network>::layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.ops, sizeof(table.ops));
+  place(a.outer, count(table.outer_count) * sizeof(outer_leaf));
+  place(a.elementwise, count(table.elementwise_count) * sizeof(elementwise_leaf));
+  place(a.integers, count(table.integers) * sizeof(int));
+  place(a.scalars, count(table.scalars) * sizeof(scalar));
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (parameters + Network::frozen_parameter_count) * sizeof(scalar));
+  place(a.workspaces, most_workspaces * count(table.workspace) * sizeof(scalar));
+  place(a.kept, max_batch * count(table.kept) * sizeof(scalar));
+  place(a.losses, max_batch * sizeof(double));
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(table.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * sizeof(scalar));
+  place(a.outputs, max_batch * Network::output_shape.size() * sizeof(scalar));
+  place(a.inputs, max_batch * Network::input_shape.size() * sizeof(scalar));
+  place(a.targets, max_batch * most_targets<Network> * target_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time<Network>(max_batch) * parameters * sizeof(scalar));
+  place(a.sums, count(lane_count<Network>) * parameters * sizeof(scalar));
+  place(a.released, parameters * sizeof(scalar));
+  place(a.first_moment, parameters * sizeof(scalar));
+  place(a.second_moment, parameters * sizeof(scalar));
+  return a;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes = on_device::lay_out<Network>(MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail

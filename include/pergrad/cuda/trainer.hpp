@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
+//
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
+//
+// Three kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
+// one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/cuda/engine.hpp>
+#include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/launches.hpp>
+#include <pergrad/detail/remote.hpp>
+#include <pergrad/gradients/clip.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/optim/rules.hpp>
+#include <pergrad/privacy/noise.hpp>
+#include <pergrad/train/dp_sgd.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What `dp_sgd` keeps on a device. Refers to the executor, the network and the tape.
+template <class Network, class Loss, class Device>
+class trainer {
+ public:
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+  using records_type = dataset<typename Network::input_value, target>;
+  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+  static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
+
+  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
+          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+      : executor_{&executor}, network_{&network}, memory_{&executor.engine_of(tape).memory()}, options_{options} {
+    settings_ = {.noise = make_stream(key, random_purpose::gradient_noise, 0),
+                 .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
+                 .divisor = 1,
+                 .scale = 1 / options.divisor->value(),
+                 .momentum = static_cast<scalar>(options.momentum),
+                 .beta1 = options.adam.beta1,
+                 .beta2 = options.adam.beta2,
+                 .stability = options.adam.stability};
+    parts_.reserve(memory_->max_batch() * layers);
+    const std::size_t bytes = Network::parameter_count * sizeof(scalar);
+    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);
+    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().second_moment), bytes);
+    auto& remote = pergrad::detail::network_access::remote(network);
+    pergrad::detail::network_access::pull(network);
+    remote = {this, [](void* self, void* parameters) { static_cast<trainer*>(self)->fetch_parameters(parameters); }};
+  }
+  trainer(const trainer&) = delete;
+  trainer& operator=(const trainer&) = delete;
+  ~trainer() {
+    auto& remote = pergrad::detail::network_access::remote(*network_);
+    if (remote.context != this) return;
+    try {
+      pergrad::detail::network_access::pull(*network_);
+    } catch (...) {  // the device is gone: the host's copy is the newest there is
+    }
+    remote = {};
+  }
+
+  /// The rule that weighs samples.
+  void clip_with(const pergrad::detail::flat_clip& rule) {
+    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound};
+  }
+  void clip_with(const pergrad::detail::flat_normalise& rule) {
+    rule_ = {.kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability};
+  }
+  template <std::size_t Layers>
+  void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
+    std::array<int, Layers> groups{};
+    for (std::size_t layer = 0; layer < Layers; ++layer) groups[layer] = static_cast<int>(layer);
+    clip_groups(groups, rule.bounds);
+  }
+  template <std::size_t Groups>
+  void clip_with(const pergrad::detail::group_clip<Groups>& rule) {
+    std::array<int, layers> groups{};
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      groups[layer] = static_cast<int>(on_host::program<Network>::table.clipping_group[layer]);
+    }
+    clip_groups(groups, rule.bounds);
+  }
+
+  /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
+  /// yet. A data set is copied when it is first seen, and again if another lies at another place or has another size;
+  /// its numbers must not change in between.
+  void prepare(const records_type& records) {
+    position_ = 0;  // chunks of a step that failed halfway do not count
+    is_released_ = false;
+    auto& remote = pergrad::detail::network_access::remote(*network_);
+    if (remote.changed) {
+      const auto parameters = std::as_const(*network_).all_parameters();
+      memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
+      remote.changed = false;
+    }
+    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
+    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
+      return;
+    const std::size_t input_bytes = records.size() * Network::input_shape.size() * sizeof(scalar);
+    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
+    const std::size_t bytes = target_start + records.targets().size_bytes();
+    captured_ = false;
+    if (records_.bytes() < bytes) {
+      records_ = allocation<Device>{};
+      records_ = {executor_->shared_device(), bytes};
+    }
+    if (records.size() > 0) {
+      memory_->device().upload(records_.template at<void>(0), inputs, input_bytes);
+      memory_->device().upload(records_.template at<void>(target_start), records.targets().data(),
+                               records.targets().size_bytes());
+    }
+    inputs_ = inputs;
+    targets_ = records.targets().data();
+    record_count_ = records.size();
+    capture(records_.template at<const scalar>(0), records_.template at<const target>(target_start));
+  }
+
+  /// One physical batch. With `last`, noise of step `noise_step` is added and the parameters are updated.
+  void run(std::span<const std::uint32_t> records, bool last, std::uint64_t noise_step) {
+    step_state state{.position = position_,
+                     .count = static_cast<std::uint32_t>(records.size()),
+                     .first = position_ == 0 ? 1U : 0U,
+                     .last = last ? 1U : 0U,
+                     .noise_step = noise_step,
+                     .rate = options_.learning_rate->value()};
+    if (last && options_.optimizer == optimizer_kind::adam) {
+      const rules::adam_bias bias =
+          rules::adam_bias_at(++updates_, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
+      state.rate = bias.rate;
+      state.correction = bias.correction;
+    }
+    memory_->announce(state, records.data());
+    memory_->device().replay(graph_);
+    position_ = last ? 0 : position_ + records.size();
+    if (last) {
+      is_released_ = true;
+      pergrad::detail::network_access::remote(*network_).newer = true;
+    }
+  }
+
+  /// Private values of the last physical batch. Waits for the device.
+  void fetch_facts(std::span<double> losses, std::span<double> norms) {
+    memory_->get(losses.data(), memory_->places().losses, losses.size());
+    parts_.resize(norms.size() * layers);
+    memory_->get(parts_.data(), memory_->places().norms, parts_.size());
+    for (std::size_t b = 0; b < norms.size(); ++b) {
+      double squared = 0;
+      for (std::size_t layer = 0; layer < layers; ++layer) squared += parts_[b * layers + layer].squared;
+      norms[b] = std::sqrt(squared);
+    }
+  }
+  /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
+  void fetch_update(std::span<scalar> to) const {
+    if (is_released_) {
+      memory_->get(to.data(), memory_->places().released, to.size());
+    } else {
+      std::ranges::fill(to, scalar{0});
+    }
+  }
+  /// Kernels and copies of one physical batch.
+  [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
+
+ private:
+  template <std::size_t Layers, std::size_t Groups>
+  void clip_groups(const std::array<int, Layers>& groups, const std::array<double, Groups>& bounds) {
+    const arena_layout& places = memory_->places();
+    memory_->put(places.groups, groups.data(), groups.size());
+    memory_->put(places.bounds, bounds.data(), bounds.size());
+    rule_ = {};
+    rule_.kind = clip_rule::kind_type::grouped;
+    rule_.bounds = memory_->template at<const double>(places.bounds);
+    rule_.group_of = memory_->template at<const int>(places.groups);
+    rule_.groups = static_cast<int>(Groups);
+  }
+  void fetch_parameters(void* to) const {
+    memory_->get(static_cast<scalar*>(to), memory_->places().parameters,
+                 Network::parameter_count + Network::frozen_parameter_count);
+  }
+
+  void capture(const scalar* inputs, const target* targets) {
+    const auto samples = memory_->samples(inputs, targets, target_count);
+    const launcher<Network, Device, target> launch{*memory_, samples};
+    const auto most = static_cast<int>(memory_->max_batch());
+    graph_ = memory_->device().capture([&] {
+      launch.template samples<Loss>({.rule = rule_, .samples = most});
+      launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
+                  .per_layer = rule_.per_layer(),
+                  .samples = most});
+      if (options_.optimizer == optimizer_kind::adam) {
+        launch_update<update::adam>();
+      } else if (options_.momentum > 0) {
+        launch_update<update::momentum>();
+      } else {
+        launch_update<update::sgd>();
+      }
+    });
+    captured_ = true;
+  }
+  template <int Rule>
+  void launch_update() {
+    const arena_layout& places = memory_->places();
+    const update_kernel<scalar, Rule, 1> kernel{.state = memory_->state(),
+                                                .settings = settings_,
+                                                .lanes = memory_->template at<const scalar>(places.sums),
+                                                .lane_count = lane_count<Network>,
+                                                .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
+                                                .count = static_cast<std::int64_t>(Network::parameter_count),
+                                                .parameters = memory_->parameters(),
+                                                .first = memory_->template at<scalar>(places.first_moment),
+                                                .second = memory_->template at<scalar>(places.second_moment),
+                                                .released = memory_->template at<scalar>(places.released)};
+    memory_->device().launch(kernel, kernel.blocks());
+  }
+
+  const basic_device_executor<Device>* executor_;
+  Network* network_;
+  network_memory<Network, Device>* memory_;
+  dp_sgd_options options_;
+  update_settings<scalar> settings_{};
+  clip_rule rule_;
+  allocation<Device> records_;
+  const void* inputs_ = nullptr;
+  const void* targets_ = nullptr;
+  std::size_t record_count_ = 0;
+  bool captured_ = false;
+  typename Device::graph graph_;
+  std::uint64_t position_ = 0;
+  bool is_released_ = false;
+  std::uint64_t updates_ = 0;
+  std::vector<norm_bound> parts_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/device_fixture.hpp - one problem on two executors: the host, and a device that the host plays
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/trainer.hpp>
+#include <pergrad/pergrad.hpp>
+
+namespace device_fixture {
+
+namespace pg = pergrad;
+using pg::on_device::play_order;
+
+/// A custom elementwise layer, marked for devices.
+struct bent {
+  static constexpr bool on_device = true;
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    return x * x * x + x;
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    return x * x * 3 + 1;
+  }
+};
+
+/// A custom general layer, y = g (.) x + v (u . x), written for any view of values: two kinds of factor, one saved.
+struct gain_and_line {
+  static constexpr bool on_device = true;
+  [[nodiscard]] static constexpr pg::shape output_shape(pg::shape in) { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pg::shape in) { return 3 * in.size(); }
+  [[nodiscard]] static constexpr std::size_t saved_count(pg::shape /*in*/) { return 2; }  // u . x, v . dy
+
+  template <class Weights, class Input, class Output, class Saved>
+  PERGRAD_HD static void forward(pg::shape /*in*/, Weights w, Input x, Output y, Saved saved) {
+    const std::size_t n = x.size();
+    saved[0] = 0;
+    for (std::size_t i = 0; i < n; ++i) saved[0] += w[n + i] * x[i];
+    for (std::size_t i = 0; i < n; ++i) y[i] = w[i] * x[i] + w[2 * n + i] * saved[0];
+  }
+  template <class Weights, class Input, class Backprop, class Gradient, class Saved>
+  PERGRAD_HD static void backward(pg::shape /*in*/, Weights w, Input x, Backprop dy, Gradient dx, Saved saved) {
+    const std::size_t n = x.size();
+    saved[1] = 0;
+    for (std::size_t i = 0; i < n; ++i) saved[1] += w[2 * n + i] * dy[i];
+    for (std::size_t i = 0; i < n; ++i) dx[i] = w[i] * dy[i] + w[n + i] * saved[1];
+  }
+  [[nodiscard]] static constexpr auto factors(pg::shape in) {
+    using pg::source;
+    const std::size_t n = in.size();
+    return pg::list_factors(pg::elementwise_sum(1, n, {source::backprop}, {source::activation}),
+                            pg::outer_sum(1, 1, {source::saved, 1}, n, {source::activation}),
+                            pg::outer_sum(1, n, {source::backprop}, 1, {source::saved, 0}));
+  }
+};
+
+template <class Scalar>
+using mlp =
+    pg::basic_network<Scalar, pg::shape{6}, pg::linear<9>, pg::tanh, pg::linear<40>, pg::sigmoid, pg::linear<2>>;
+/// Odd images, strides, groups and dilation, a residual with a projection, overlapping and padded pools.
+template <class Scalar>
+using cnn =
+    pg::basic_network<Scalar, pg::shape{2, 9, 8}, pg::conv2d<4, 3, pg::padding<1>, pg::groups<2>>, pg::tanh,
+                      pg::residual<pg::conv2d<6, 3, pg::padding<2>, pg::dilation<2>, pg::no_bias>, pg::sigmoid,
+                                   pg::projection<pg::conv2d<6, 1>>>,
+                      pg::max_pool2d<3, pg::stride<2>, pg::padding<1>>, pg::relu, pg::conv2d<5, 2, pg::stride<2, 1>>,
+                      pg::softplus, pg::adaptive_avg_pool2d<2, 2>, pg::flatten, pg::linear<3>>;
+/// Positions of features, averages, branches that join, layers of the user, a frozen layer.
+template <class Scalar>
+using mixed = pg::basic_network<Scalar, pg::shape{5, 4}, pg::linear<6>, bent, pg::residual<pg::linear<6>, pg::gelu>,
+                                pg::frozen<pg::linear<4>>, pg::flatten, pg::residual<gain_and_line>,
+                                pg::reshape<pg::shape{1, 4, 5}>, pg::avg_pool2d<2, pg::stride<1>>, pg::flatten,
+                                pg::linear<3, pg::no_bias>>;
+
+/// Data, a network and a tape on each executor.
+template <class Network, class Loss>
+struct both {
+  using scalar = typename Network::scalar;
+  using target = pg::target_of<Loss, scalar>;
+  static constexpr std::size_t width = Network::input_shape.size();
+  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+
+  std::vector<scalar> inputs;
+  std::vector<target> targets;
+  pg::host host{pg::threads{1}};
+  pg::emulated device;
+  Network net{host, pg::kaiming_uniform{5}};
+  pg::tape<Network> host_tape;
+  pg::tape<Network> device_tape;
+  pg::batch<Network, Loss> batch;
+
+  explicit both(std::size_t count, play_order order = play_order::forward, std::uint32_t seed = 3)
+      : inputs(make_inputs(count, seed)),
+        targets(make_targets(count, seed)),
+        device{order},
+        host_tape{host, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
+        device_tape{device, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
+        batch{std::span<const scalar>{inputs}, std::span<const target>{targets}} {}
+
+  [[nodiscard]] auto on_host() { return pg::per_sample_gradients(net, Loss{}, batch, host_tape); }
+  [[nodiscard]] auto on_device() { return pg::per_sample_gradients(net, Loss{}, batch, device_tape); }
+  template <class Expression>
+  [[nodiscard]] auto evaluate(const Expression& expression) {
+    return pg::unprotected::evaluate(device, expression);
+  }
+
+ private:
+  [[nodiscard]] static std::vector<scalar> make_inputs(std::size_t count, std::uint32_t seed) {
+    std::mt19937 random{seed};
+    std::uniform_real_distribution<double> uniform{-1, 1};
+    std::vector<scalar> values(count * width);
+    for (scalar& value : values) value = static_cast<scalar>(uniform(random));
+    return values;
+  }
+  [[nodiscard]] static std::vector<target> make_targets(std::size_t count, std::uint32_t seed) {
+    std::mt19937 random{seed + 1};
+    std::uniform_real_distribution<double> uniform{0, 1};
+    std::vector<target> values(count * target_count);
+    for (target& value : values) {
+      if constexpr (std::is_integral_v<target>) {
+        value = static_cast<target>(random() % Network::output_shape.size());
+      } else {
+        value = static_cast<target>(uniform(random));
+      }
+    }
+    return values;
+  }
+};
+
+/// The same numbers up to `tolerance` relative to the largest one.
+template <class Left, class Right>
+void check_close(const std::vector<Left>& found, const std::vector<Right>& wanted, double tolerance,
+                 const std::string& what) {
+  BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);
+  double largest = 0;
+  double worst = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double error = std::fabs(static_cast<double>(found[i]) - static_cast<double>(wanted[i]));
+    largest = std::max(largest, std::fabs(static_cast<double>(wanted[i])));
+    if (!(error <= worst)) worst = error;
+    if (std::isnan(worst)) break;
+  }
+  BOOST_TEST(largest > 0, what << ": compares nothing but zeros");
+  BOOST_TEST(worst <= tolerance * largest, what << ": off by " << worst << " at a magnitude of " << largest);
+}
+/// The same bits.
+template <class Value>
+void check_same(const std::vector<Value>& found, const std::vector<Value>& wanted, const std::string& what) {
+  BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);
+  std::size_t different = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) different += found[i] == wanted[i] ? 0U : 1U;
+  BOOST_TEST(different == 0U, what << ": " << different << " of " << found.size() << " differ");
+}
+
+template <class Scalar>
+inline constexpr double tolerance = std::is_same_v<Scalar, float> ? 1e-5 : 1e-12;
+
+/// Every result of one network, on both executors. Norms that are bounds are compared with the host's of the same kind.
+template <class Network, class Loss, pg::norm_method HostMethod = pg::norm_method::automatic>
+void compare(const std::string& what) {
+  using scalar = typename Network::scalar;
+  constexpr double allowed = tolerance<scalar>;
+  both<Network, Loss> it{11};
+  const auto of_host = pg::with_method<HostMethod>(it.on_host());
+  const auto of_device = it.on_device();
+  const pg::l2_clip_norm bound{0.3};
+  const auto rows = pg::unprotected::evaluate(it.host, pg::materialise(of_host));
+  check_close(it.evaluate(pg::materialise(of_device)), rows, allowed, what + ": rows");
+  const auto compare_one = [&](const auto& found, const auto& wanted, const char* name) {
+    check_close(it.evaluate(found), pg::unprotected::evaluate(it.host, wanted), allowed, what + ": " + name);
+  };
+  compare_one(pg::losses(of_device), pg::losses(of_host), "losses");
+  compare_one(pg::outputs(of_device), pg::outputs(of_host), "outputs");
+  compare_one(pg::l2_norms(of_device), pg::l2_norms(of_host), "norms");
+  compare_one(pg::sum(pg::clip(of_device, bound)), pg::sum(pg::clip(of_host, bound)), "clipped sum");
+  compare_one(pg::sum(pg::clip_per_layer(of_device, bound)), pg::sum(pg::clip_per_layer(of_host, bound)), "per layer");
+  compare_one(pg::sum(pg::normalise(of_device, bound)), pg::sum(pg::normalise(of_host, bound)), "normalised");
+  compare_one(pg::mean(of_device), pg::mean(of_host), "mean");
+  compare_one(pg::second_moment(of_device), pg::second_moment(of_host), "second moment");
+  compare_one(pg::gram(of_device), pg::gram(of_host), "gram");
+  compare_one(pg::weighted_sum(of_device, pg::losses(of_device)), pg::weighted_sum(of_host, pg::losses(of_host)),
+              "weighted by losses");
+  compare_one(pg::dot(of_device, std::span<const scalar>{rows}.first(Network::parameter_count)),
+              pg::dot(of_host, std::span<const scalar>{rows}.first(Network::parameter_count)), "projection");
+  if constexpr (HostMethod == pg::norm_method::automatic) {  // the host knows the norms of rows exactly
+    compare_one(pg::materialise(pg::clip(of_device, bound)), pg::materialise(pg::clip(of_host, bound)), "clipped rows");
+  }
+  compare_one(of_device[4], of_host[4], "one row");
+  compare_one(pg::l2_norms(pg::with_method<pg::norm_method::gram>(of_device)), pg::l2_norms(of_host), "norms by gram");
+  compare_one(pg::l2_norms(pg::with_method<pg::norm_method::direct>(of_device)), pg::l2_norms(of_host), "direct norms");
+  compare_one(pg::sum(pg::clip(pg::with_method<pg::norm_method::instantiate>(of_device), bound)),
+              pg::sum(pg::clip(of_host, bound)), "instantiated");
+  compare_one(pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_device), bound)),
+              pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_host), bound)), "clipped sum by gram");
+}
+
+}  // namespace device_fixture

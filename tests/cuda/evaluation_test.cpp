@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/evaluation_test.cpp - what a device says of per-sample gradients is what the host says
+#include "device_fixture.hpp"
+
+namespace {
+
+using namespace device_fixture;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_evaluation)
+
+BOOST_AUTO_TEST_CASE(a_perceptron_is_the_hosts) {
+  compare<mlp<float>, pg::mean_squared_error>("mlp, float");
+  compare<mlp<double>, pg::binary_cross_entropy_with_logits>("mlp, double");
+}
+BOOST_AUTO_TEST_CASE(a_convolutional_network_is_the_hosts) {
+  compare<cnn<float>, pg::cross_entropy>("cnn, float");
+  compare<cnn<double>, pg::cross_entropy>("cnn, double");
+}
+BOOST_AUTO_TEST_CASE(positions_averages_and_the_users_layers_are_the_hosts) {
+  compare<mixed<double>, pg::mean_squared_error>("mixed, double");
+}
+
+BOOST_AUTO_TEST_CASE(several_results_of_one_evaluation_and_sums_that_are_added) {
+  both<cnn<double>, pg::cross_entropy> it{6};
+  const auto gradients = it.on_device();
+  std::vector<double> total(cnn<double>::parameter_count, 1.0);
+  std::vector<double> norms(6);
+  std::vector<double> losses(6);
+  pg::unprotected::evaluate_into(it.device, pg::accumulate(total, pg::sum(gradients)),
+                                 pg::assign(norms, pg::l2_norms(gradients)), pg::assign(losses, pg::losses(gradients)));
+  std::vector<double> wanted = pg::unprotected::evaluate(it.host, pg::sum(it.on_host()));
+  for (double& value : wanted) value += 1;
+  check_close(total, wanted, 1e-12, "accumulated");
+  check_close(norms, pg::unprotected::evaluate(it.host, pg::l2_norms(it.on_host())), 1e-12, "norms");
+  check_close(losses, pg::unprotected::evaluate(it.host, pg::losses(it.on_host())), 1e-12, "losses");
+}
+
+BOOST_AUTO_TEST_CASE(a_release_has_the_hosts_noise) {
+  both<mlp<float>, pg::mean_squared_error> it{5};
+  pg::private_gradient<mlp<float>> of_device{it.device};
+  pg::private_gradient<mlp<float>> of_host{it.host};
+  pg::seeded_generator first{4};
+  pg::seeded_generator second{4};
+  pg::evaluate_into(
+      it.device, of_device,
+      pg::sum(pg::clip(it.on_device(), pg::l2_clip_norm{1})) + pg::gaussian_noise(pg::noise_multiplier{2}, first));
+  pg::evaluate_into(
+      it.host, of_host,
+      pg::sum(pg::clip(it.on_host(), pg::l2_clip_norm{1})) + pg::gaussian_noise(pg::noise_multiplier{2}, second));
+  check_close(std::vector<float>(of_device.values().begin(), of_device.values().end()),
+              std::vector<float>(of_host.values().begin(), of_host.values().end()), 1e-6, "release");
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_batch_sums_to_zero) {
+  both<cnn<float>, pg::cross_entropy> it{0};
+  for (const float value : it.evaluate(pg::sum(pg::clip(it.on_device(), pg::l2_clip_norm{1})))) BOOST_TEST(value == 0);
+  BOOST_TEST(it.evaluate(pg::l2_norms(it.on_device())).empty());
+}
+
+// The norm of what is added for a sample: the sum over a batch of one, and its clipped row, squared in long double.
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
+  using network = cnn<float>;
+  both<network, pg::cross_entropy> it{8};
+  const auto norm = [](std::span<const float> values) {
+    long double sum = 0;
+    for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
+    return std::sqrt(sum);
+  };
+  for (const double scale : {1e-30, 1e-3, 1.0, 1e3, 1e15}) {
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) * scale);
+    for (const double bound : {1e-6, 0.25, 1e3}) {
+      const auto check = [&](const auto& gradients, const char* how) {
+        const auto rows = it.evaluate(pg::materialise(pg::clip(gradients, pg::l2_clip_norm{bound})));
+        for (std::size_t b = 0; b < 8; ++b) {
+          const auto row = std::span{rows}.subspan(b * network::parameter_count, network::parameter_count);
+          BOOST_TEST(norm(row) <= static_cast<long double>(bound), how << ", row " << b << " at scale " << scale);
+        }
+        const auto one =
+            pg::batch<network, pg::cross_entropy>{std::span<const float>{it.inputs}.first(network::input_shape.size()),
+                                                  std::span<const std::int32_t>{it.targets}.first(1)};
+        const auto alone = pg::per_sample_gradients(it.net, pg::cross_entropy{}, one, it.device_tape)
+                               .with(gradients.method(), ~std::uint64_t{0});
+        const auto sum = it.evaluate(pg::sum(pg::clip(alone, pg::l2_clip_norm{bound})));
+        BOOST_TEST(norm(sum) <= static_cast<long double>(bound), how << ", sum at scale " << scale);
+      };
+      check(it.on_device(), "planned");
+      check(pg::with_method<pg::norm_method::gram>(it.on_device()), "gram");
+      check(pg::with_method<pg::norm_method::direct>(it.on_device()), "direct");
+    }
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_does_not_touch_the_others_bits) {
+  using network = cnn<float>;
+  both<network, pg::cross_entropy> it{7};
+  const auto rows_before = it.evaluate(pg::materialise(it.on_device()));
+  const auto norms_before = it.evaluate(pg::l2_norms(it.on_device()));
+  for (const float poison : {5.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const std::vector<float> kept = it.inputs;
+    for (std::size_t i = 0; i < network::input_shape.size(); ++i)
+      it.inputs[3 * network::input_shape.size() + i] = poison;
+    const auto rows = it.evaluate(pg::materialise(it.on_device()));
+    const auto norms = it.evaluate(pg::l2_norms(it.on_device()));
+    std::size_t different = 0;
+    for (std::size_t b = 0; b < 7; ++b) {
+      if (b == 3) continue;
+      different += norms[b] == norms_before[b] ? 0U : 1U;
+      for (std::size_t i = b * network::parameter_count; i < (b + 1) * network::parameter_count; ++i) {
+        different += rows[i] == rows_before[i] ? 0U : 1U;
+      }
+    }
+    BOOST_TEST(different == 0U);
+    it.inputs = kept;
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {
+  using network = cnn<float>;
+  both<network, pg::cross_entropy> it{7};
+  // The reference: the same sum with weight 0 for that sample.
+  std::vector<float> weights(7, 1.0F);
+  weights[3] = 0;
+  const pg::l2_clip_norm bound{1e6};  // nothing else is scaled
+  const auto wanted = it.evaluate(pg::weighted_sum(it.on_device(), std::span<const float>{weights}));
+  for (const float poison : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const std::vector<float> kept = it.inputs;
+    for (std::size_t i = 0; i < network::input_shape.size(); ++i)
+      it.inputs[3 * network::input_shape.size() + i] = poison;
+    check_same(it.evaluate(pg::sum(pg::clip(it.on_device(), bound))), wanted, "flat");
+    check_same(it.evaluate(pg::sum(pg::clip_per_layer(it.on_device(), bound))), wanted, "per layer");
+    it.inputs = kept;
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_order_of_threads_and_blocks) {
+  const auto results = [](play_order order) {
+    both<cnn<float>, pg::cross_entropy> it{9, order};
+    const auto gradients = it.on_device();
+    std::vector<float> all = it.evaluate(pg::materialise(gradients));
+    const auto sum =
+        it.evaluate(pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(gradients), pg::l2_clip_norm{1})));
+    const auto norms = it.evaluate(pg::l2_norms(pg::with_method<pg::norm_method::gram>(gradients)));
+    all.insert(all.end(), sum.begin(), sum.end());
+    for (const double norm : norms) all.push_back(static_cast<float>(norm));
+    return all;
+  };
+  const auto forward = results(play_order::forward);
+  check_same(results(play_order::reversed), forward, "reversed");
+  check_same(results(play_order::shuffled), forward, "shuffled");
+}
+
+BOOST_AUTO_TEST_CASE(a_tape_is_one_allocation_of_the_size_that_the_type_says) {
+  pg::emulated device;
+  const std::size_t before = device.device().counted().allocations;
+  const pg::tape<cnn<float>> tape{device, pg::max_batch{17}};
+  BOOST_TEST(device.device().counted().allocations == before + 1);
+  constexpr std::size_t bytes = cnn<float>::device_bytes<17>;
+  BOOST_TEST(tape.bytes() == bytes);
+  BOOST_TEST(device.device().counted().allocated_bytes == bytes);
+}
+
+BOOST_AUTO_TEST_CASE(a_tape_of_another_executor_is_refused) {
+  both<mlp<float>, pg::mean_squared_error> it{3};
+  const pg::emulated other;
+  BOOST_CHECK_THROW(pg::unprotected::evaluate(it.host, pg::losses(it.on_device())), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate(it.device, pg::losses(it.on_host())), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate(other, pg::losses(it.on_device())), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

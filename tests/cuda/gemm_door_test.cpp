@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/gemm_door_test.cpp - who multiplies is a constant of the shape, and both ways give the same numbers
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pergrad/cuda/device.hpp>
+#include <pergrad/cuda/gemm_door.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/noise.hpp>
+
+namespace {
+
+namespace pg = pergrad;
+namespace dev = pergrad::on_device;
+
+/// A device with a library of products: counts its calls and checks what cuBLAS would refuse.
+class device_with_library : public dev::emulated_device {
+ public:
+  void library_gemm(const dev::gemm_call& call) {
+    ++calls;
+    BOOST_TEST(call.n == dev::library_slice);
+    BOOST_TEST(call.lda >= (call.transpose_a ? call.k : call.m));
+    BOOST_TEST(call.ldb >= call.k);
+    BOOST_TEST(call.ldc >= call.m);
+    dev::play_gemm(call);
+  }
+  int calls = 0;
+};
+static_assert(dev::has_library_gemm<device_with_library>);
+static_assert(!dev::has_library_gemm<dev::emulated_device>);
+
+constexpr dev::affine_view linear_view(int inputs, int outputs) {
+  dev::affine_view v;
+  v.channels = inputs;
+  v.outputs = outputs;
+  v.x_channel = 1;
+  v.y_output = 1;
+  v.x_group = inputs;
+  v.y_group = outputs;
+  return v;
+}
+constexpr dev::affine_view conv_view(int channels, int outputs, int side) {
+  dev::affine_view v;
+  v.channels = channels;
+  v.outputs = outputs;
+  v.x_channel = side * side;
+  v.y_output = side * side;
+  v.x_group = channels * side * side;
+  v.y_group = outputs * side * side;
+  for (int a = 1; a < 3; ++a) {
+    v.in[a] = v.out[a] = side;
+    v.kernel[a] = 3;
+    v.padding[a] = 1;
+    v.x_step[a] = v.y_step[a] = a == 2 ? 1 : side;
+  }
+  return v;
+}
+using dev::choose_gemm;
+using dev::gemm_product;
+using dev::gemm_way;
+
+// The plan, as constants.
+static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, true) == gemm_way::library);
+static_assert(choose_gemm(gemm_product::adjoint, linear_view(4096, 4096), true, true) == gemm_way::library);
+static_assert(choose_gemm(gemm_product::sums, linear_view(4096, 4096), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::squares, linear_view(4096, 4096), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, false) != gemm_way::library);
+static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), false, true) != gemm_way::library);
+static_assert(choose_gemm(gemm_product::forward, linear_view(784, 128), true, true) == gemm_way::square);
+static_assert(choose_gemm(gemm_product::forward, linear_view(512, 10), true, true) == gemm_way::narrow);
+static_assert(choose_gemm(gemm_product::forward, conv_view(256, 256, 32), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::forward, conv_view(3, 64, 32), true, true) == gemm_way::square);
+static_assert(dev::library_capacity(1) == dev::library_slice && dev::library_capacity(256) == 256);
+static_assert(!dev::has_gemm_library);
+
+struct layer {
+  dev::affine_view view;
+  std::int64_t stretch;
+  std::vector<float> values, weights, bias;
+  dev::step_state state;
+
+  explicit layer(const dev::affine_view& of, int capacity)
+      : view{of}, stretch{of.channels * of.pixels() + of.outputs * of.positions()} {
+    const auto draw = [](std::size_t count, std::uint64_t salt) {
+      std::vector<float> result(count);
+      pg::fill_gaussian(pg::seeded_generator{5}.key(), pg::random_purpose::shuffling, salt, 0, std::span{result});
+      return result;
+    };
+    values = draw(static_cast<std::size_t>(stretch * dev::library_capacity(capacity)), 1);
+    weights = draw(static_cast<std::size_t>(of.size()), 2);
+    bias = draw(static_cast<std::size_t>(of.outputs), 3);
+  }
+  [[nodiscard]] dev::affine_operands<float> operands(int capacity) {
+    dev::affine_operands<float> on;
+    on.map = dev::geometry{view};
+    on.values.workspace = values.data();
+    on.values.stretch = stretch;
+    on.state = &state;
+    on.weights = weights.data();
+    on.bias = bias.data();
+    on.y = view.channels * view.pixels();
+    on.most_samples = capacity;
+    return on;
+  }
+};
+
+/// Sums of the same terms in another order: at most 2 K u sum |terms| apart, with K = 41 terms whose sizes add up to
+/// less than 1000.
+void expect_close(const layer& a, const layer& b, int samples) {
+  double worst = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(samples * a.stretch); ++i) {
+    const double apart = std::abs(static_cast<double>(a.values[i]) - static_cast<double>(b.values[i]));
+    BOOST_REQUIRE(std::isfinite(apart));
+    worst = std::max(worst, apart);
+  }
+  BOOST_TEST(worst <= 2 * 41 * 0x1p-24 * 1000);
+  BOOST_TEST_MESSAGE("largest difference " << worst);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_gemm_door)
+
+BOOST_AUTO_TEST_CASE(own_kernels_and_library_agree) {
+  constexpr int capacity = 140;  // two slices
+  constexpr int samples = 131;
+  const dev::affine_view view = linear_view(40, 33);
+  for (const bool accumulate : {false, true}) {
+    layer own{view, capacity};
+    own.state.count = samples;
+    // What lies behind the batch must not matter.
+    for (std::size_t i = samples * 73; i < own.values.size(); ++i) {
+      own.values[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+    layer library = own;
+    dev::emulated_device plain;
+    device_with_library with;
+    auto on = own.operands(capacity);
+    auto on_library = library.operands(capacity);
+    on.accumulate = on_library.accumulate = accumulate ? 1 : 0;
+    dev::launch_forward(plain, gemm_way::square, on, capacity);
+    dev::launch_forward(with, gemm_way::library, on_library, capacity);
+    expect_close(own, library, samples);
+    BOOST_TEST(with.calls == 2);
+    on.bias = on_library.bias = nullptr;
+    dev::launch_adjoint(plain, gemm_way::narrow, on, capacity);
+    dev::launch_adjoint(with, gemm_way::library, on_library, capacity);
+    expect_close(own, library, samples);
+    BOOST_TEST(with.calls == 4);
+    // A device without the library takes its own kernel.
+    dev::launch_forward(plain, gemm_way::library, on, capacity);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_product_of_the_library_does_not_know_the_physical_batch) {
+  const dev::affine_view view = linear_view(40, 33);
+  layer small{view, 100};
+  layer large{view, 600};
+  std::vector<float> all[2];
+  int which = 0;
+  for (layer* each : {&small, &large}) {
+    const int capacity = each == &small ? 100 : 600;
+    each->state.count = 100;
+    device_with_library device;
+    dev::launch_forward(device, gemm_way::library, each->operands(capacity), capacity);
+    all[which++].assign(each->values.begin(), each->values.begin() + 100 * each->stretch);
+  }
+  BOOST_TEST((all[0] == all[1]));
+}
+
+BOOST_AUTO_TEST_CASE(ways_have_names) {
+  BOOST_TEST(std::string{dev::name_of(gemm_way::library)} == "cuBLAS");
+  BOOST_TEST(std::string{dev::name_of(gemm_way::square)} == "own kernel, 64 x 64 tiles");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/gemm_test.cpp - the tiled products against plain loops: the same chains of fma, hence the same bits
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <pergrad/cuda/device.hpp>
+#include <pergrad/cuda/kernels/gemm_affine.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/noise.hpp>
+
+namespace {
+
+namespace pg = pergrad;
+namespace dev = pergrad::on_device;
+
+constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order::reversed, dev::play_order::shuffled};
+
+template <class Scalar>
+std::vector<Scalar> numbers(std::size_t count, std::uint64_t salt) {
+  std::vector<Scalar> values(count);
+  pg::fill_gaussian(pg::seeded_generator{5}.key(), pg::random_purpose::shuffling, salt, 0, std::span{values});
+  return values;
+}
+template <class Scalar>
+bool same_bits(const std::vector<Scalar>& a, const std::vector<Scalar>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Scalar)) == 0;
+}
+
+struct axis_of_map {
+  int in, kernel, stride, padding, dilation;
+};
+
+/// A view of images (channels outside) or of rows of features (channels inside).
+dev::affine_view make_view(int groups, int channels, int outputs, const axis_of_map (&each)[3], bool outside) {
+  dev::affine_view v;
+  v.groups = groups;
+  v.channels = channels;
+  v.outputs = outputs;
+  for (int a = 0; a < 3; ++a) {
+    v.in[a] = each[a].in;
+    v.kernel[a] = each[a].kernel;
+    v.stride[a] = each[a].stride;
+    v.padding[a] = each[a].padding;
+    v.dilation[a] = each[a].dilation;
+    v.out[a] = (each[a].in + 2 * each[a].padding - each[a].dilation * (each[a].kernel - 1) - 1) / each[a].stride + 1;
+  }
+  const auto lay_out = [outside](const int(&size)[3], int all, int(&step)[3], int& channel) {
+    const int inner = outside ? 1 : all;
+    step[2] = inner;
+    step[1] = inner * size[2];
+    step[0] = inner * size[2] * size[1];
+    channel = outside ? size[0] * size[1] * size[2] : 1;
+  };
+  lay_out(v.in, groups * channels, v.x_step, v.x_channel);
+  lay_out(v.out, groups * outputs, v.y_step, v.y_output);
+  v.x_group = channels * v.x_channel;
+  v.y_group = outputs * v.y_output;
+  return v;
+}
+
+struct named_view {
+  const char* name;
+  dev::affine_view view;
+};
+const std::vector<named_view>& views() {
+  static const std::vector<named_view> all{
+      {"linear", make_view(1, 70, 37, {{1, 1, 1, 0, 1}, {1, 1, 1, 0, 1}, {1, 1, 1, 0, 1}}, true)},
+      {"linear on positions", make_view(1, 9, 6, {{1, 1, 1, 0, 1}, {1, 1, 1, 0, 1}, {7, 1, 1, 0, 1}}, false)},
+      {"conv2d", make_view(1, 3, 5, {{1, 1, 1, 0, 1}, {6, 3, 1, 1, 1}, {7, 3, 1, 1, 1}}, true)},
+      {"strided, dilated, grouped", make_view(2, 2, 3, {{1, 1, 1, 0, 1}, {9, 3, 2, 2, 2}, {8, 2, 3, 1, 1}}, true)},
+      {"conv3d", make_view(1, 2, 2, {{4, 2, 1, 1, 1}, {3, 2, 2, 0, 1}, {5, 3, 1, 1, 2}}, true)},
+      {"the whole image", make_view(1, 2, 40, {{1, 1, 1, 0, 1}, {5, 5, 1, 0, 1}, {4, 4, 1, 0, 1}}, true)},
+      {"many outputs", make_view(1, 3, 140, {{1, 1, 1, 0, 1}, {1, 1, 1, 0, 1}, {9, 2, 1, 0, 1}}, true)},
+  };
+  return all;
+}
+
+/// Element k = (channel, tap) of view t in x: from the definition, with divisions. Negative: padding.
+int view_of(const dev::affine_view& v, int group, int t, int k) {
+  const int tap = k % v.taps();
+  const int at[3] = {t / v.out[2] / v.out[1], t / v.out[2] % v.out[1], t % v.out[2]};
+  const int of_kernel[3] = {tap / v.kernel[2] / v.kernel[1], tap / v.kernel[2] % v.kernel[1], tap % v.kernel[2]};
+  int offset = group * v.x_group + k / v.taps() * v.x_channel;
+  for (int a = 0; a < 3; ++a) {
+    const int pixel = at[a] * v.stride[a] - v.padding[a] + of_kernel[a] * v.dilation[a];
+    if (pixel < 0 || pixel >= v.in[a]) return -1;
+    offset += pixel * v.x_step[a];
+  }
+  return offset;
+}
+int output_of(const dev::affine_view& v, int group, int output, int t) {
+  return group * v.y_group + output * v.y_output + t / v.out[2] / v.out[1] * v.y_step[0] +
+         t / v.out[2] % v.out[1] * v.y_step[1] + t % v.out[2] * v.y_step[2];
+}
+
+/// A physical batch with workspaces [x | y | something else], weights, factors and a state.
+template <class Scalar>
+struct setting {
+  dev::affine_view view;
+  int x_size, y_size;
+  std::int64_t stretch;
+  std::vector<Scalar> values, weights, bias, factors;
+  dev::step_state state;
+  int most;
+
+  setting(const dev::affine_view& of, int samples, int capacity)
+      : view{of},
+        x_size{of.groups * of.channels * of.pixels()},
+        y_size{of.groups * of.outputs * of.positions()},
+        stretch{x_size + y_size + 3},
+        values(numbers<Scalar>(static_cast<std::size_t>(capacity * stretch), 1)),
+        weights(numbers<Scalar>(static_cast<std::size_t>(of.size()), 2)),
+        bias(numbers<Scalar>(static_cast<std::size_t>(of.groups * std::max(of.outputs, of.channels)), 3)),
+        factors(numbers<Scalar>(static_cast<std::size_t>(capacity), 4)),
+        most{capacity} {
+    state.count = static_cast<std::uint32_t>(samples);
+  }
+  [[nodiscard]] dev::affine_operands<Scalar> operands() {
+    dev::affine_operands<Scalar> on;
+    on.map = dev::geometry{view};
+    on.values.workspace = values.data();
+    on.values.stretch = stretch;
+    on.state = &state;
+    on.weights = weights.data();
+    on.bias = bias.data();
+    on.x = 0;
+    on.y = x_size;
+    on.most_samples = most;
+    return on;
+  }
+  [[nodiscard]] Scalar& x(int b, int offset) { return values[static_cast<std::size_t>(b * stretch + offset)]; }
+  [[nodiscard]] Scalar& y(int b, int offset) { return values[static_cast<std::size_t>(b * stretch + x_size + offset)]; }
+  [[nodiscard]] Scalar seen(int b, int group, int t, int k) {
+    const int offset = view_of(view, group, t, k);
+    return offset < 0 ? Scalar{0} : x(b, offset);
+  }
+};
+
+template <class Tiles, class Scalar, class Problem>
+void play(const Problem& problem, dev::play_order order) {
+  const dev::gemm_kernel<Scalar, Problem, Tiles> kernel{problem};
+  dev::play(kernel, kernel.blocks(), order);
+}
+
+template <class Scalar>
+void expect_forward(setting<Scalar>& it, bool accumulate) {
+  const dev::affine_view& v = it.view;
+  for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
+    for (int g = 0; g < v.groups; ++g) {
+      for (int o = 0; o < v.outputs; ++o) {
+        for (int t = 0; t < v.positions(); ++t) {
+          Scalar& y = it.y(b, output_of(v, g, o, t));
+          Scalar sum = accumulate ? y : it.bias[static_cast<std::size_t>(g * v.outputs + o)];
+          for (int k = 0; k < v.view_width(); ++k) {
+            sum = std::fma(it.weights[static_cast<std::size_t>((g * v.outputs + o) * v.view_width() + k)],
+                           it.seen(b, g, t, k), sum);
+          }
+          y = sum;
+        }
+      }
+    }
+  }
+}
+/// Pushes instead of pulling: every output to all pixels that it saw. Sums in another order than the kernel.
+template <class Scalar>
+void expect_adjoint(setting<Scalar>& it, std::vector<double>& sums) {
+  const dev::affine_view& v = it.view;
+  sums.assign(static_cast<std::size_t>(it.most * it.x_size), 0.0);
+  for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
+    for (int g = 0; g < v.groups; ++g) {
+      for (int o = 0; o < v.outputs; ++o) {
+        for (int t = 0; t < v.positions(); ++t) {
+          for (int k = 0; k < v.view_width(); ++k) {
+            const int offset = view_of(v, g, t, k);
+            if (offset < 0) continue;
+            sums[static_cast<std::size_t>(b * it.x_size + offset)] +=
+                static_cast<double>(it.weights[static_cast<std::size_t>((g * v.outputs + o) * v.view_width() + k)]) *
+                static_cast<double>(it.y(b, output_of(v, g, o, t)));
+          }
+        }
+      }
+    }
+  }
+}
+
+template <class Scalar>
+void add_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, std::uint64_t position) {
+  const dev::affine_view& v = it.view;
+  const int size = v.size();
+  for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
+    const Scalar factor = it.factors[static_cast<std::size_t>(b)];
+    const auto lane =
+        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(lane_count));
+    for (int t = 0; t < v.positions(); ++t) {
+      for (int g = 0; g < v.groups; ++g) {
+        for (int o = 0; o < v.outputs; ++o) {
+          for (int k = 0; k < v.view_width(); ++k) {
+            Scalar& sum = lanes[static_cast<std::size_t>(lane * (size + 2) + (g * v.outputs + o) * v.view_width() + k)];
+            const Scalar delta = factor == 0 ? Scalar{0} : factor * it.y(b, output_of(v, g, o, t));
+            sum = std::fma(delta, factor == 0 ? Scalar{0} : it.seen(b, g, t, k), sum);
+          }
+        }
+      }
+    }
+  }
+}
+template <class Tiles, int DepthFirst, class Scalar>
+void play_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, std::uint64_t position, bool first,
+               dev::play_order order) {
+  it.state.position = position;
+  it.state.first = first ? 1 : 0;
+  dev::affine_sums<Scalar, DepthFirst> problem;
+  problem.on = it.operands();
+  problem.factors = it.factors.data();
+  problem.lanes = lanes.data();
+  problem.lane_stride = it.view.size() + 2;
+  problem.lane_count = lane_count;
+  play<Tiles, Scalar>(problem, order);
+}
+
+template <class Scalar, class Tiles>
+void all_products(const dev::affine_view& view, dev::play_order order) {
+  constexpr int samples = 5;
+  constexpr int capacity = 7;
+  for (const bool accumulate : {false, true}) {
+    setting<Scalar> it{view, samples, capacity};
+    setting<Scalar> expected = it;
+    dev::affine_forward<Scalar> problem{it.operands()};
+    problem.on.accumulate = accumulate ? 1 : 0;
+    play<Tiles, Scalar>(problem, order);
+    expect_forward(expected, accumulate);
+    BOOST_TEST(same_bits(it.values, expected.values));
+  }
+  {
+    setting<Scalar> it{view, samples, capacity};
+    const setting<Scalar> before = it;
+    std::vector<double> sums;
+    expect_adjoint(it, sums);
+    dev::affine_adjoint<Scalar> problem{it.operands()};
+    problem.on.bias = nullptr;
+    play<Tiles, Scalar>(problem, order);
+    double worst = 0;
+    for (int b = 0; b < samples; ++b) {
+      for (int i = 0; i < it.x_size; ++i) {
+        worst = std::max(worst,
+                         std::abs(static_cast<double>(it.x(b, i)) - sums[static_cast<std::size_t>(b * it.x_size + i)]));
+      }
+    }
+    BOOST_TEST(worst < (sizeof(Scalar) == 4 ? 2e-5 : 1e-13));
+    it.state.count = capacity;  // nothing else was written
+    for (int b = 0; b < capacity; ++b) {
+      for (int i = b < samples ? it.x_size : 0; i < it.stretch; ++i) {
+        const auto at = static_cast<std::size_t>(b * it.stretch + i);
+        BOOST_REQUIRE(std::memcmp(&it.values[at], &before.values[at], sizeof(Scalar)) == 0);
+      }
+    }
+  }
+  for (const int lane_count : {1, 3, 8}) {
+    setting<Scalar> it{view, samples, capacity};
+    it.factors[1] = 0;
+    it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
+    it.y(1, 0) = std::numeric_limits<Scalar>::infinity();
+    const auto size = static_cast<std::size_t>(lane_count * (view.size() + 2));
+    std::vector<Scalar> lanes(size, Scalar(7));
+    std::vector<Scalar> expected(size, Scalar(7));
+    for (int lane = 0; lane < lane_count; ++lane) {
+      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(lane * (view.size() + 2) + i)] = 0;
+    }
+    add_sums(it, expected, lane_count, 2);
+    add_sums(it, expected, lane_count, 2 + samples);
+    if (view.positions() == 1) {
+      play_sums<Tiles, 0>(it, lanes, lane_count, 2, true, order);
+      play_sums<Tiles, 0>(it, lanes, lane_count, 2 + samples, false, order);
+    } else {
+      play_sums<Tiles, 1>(it, lanes, lane_count, 2, true, order);
+      play_sums<Tiles, 1>(it, lanes, lane_count, 2 + samples, false, order);
+    }
+    BOOST_TEST(same_bits(lanes, expected));
+  }
+  {
+    setting<Scalar> it{view, samples, capacity};
+    dev::affine_squares<Scalar> problem;
+    problem.on = it.operands();
+    const dev::gemm_kernel<Scalar, dev::affine_squares<Scalar>, Tiles> measure{problem};
+    problem.tiles = measure.row_tiles() * measure.column_tiles();
+    problem.partial_stride = view.groups * problem.tiles + 1;
+    std::vector<double> partial(static_cast<std::size_t>(capacity * problem.partial_stride), -1);
+    problem.partial = partial.data();
+    play<Tiles, Scalar>(problem, order);
+    for (int b = 0; b < capacity; ++b) {
+      const auto begin = static_cast<std::size_t>(b * problem.partial_stride);
+      double total = 0;
+      for (std::size_t i = 0; i + 1 < static_cast<std::size_t>(problem.partial_stride); ++i)
+        total += partial[begin + i];
+      if (b >= samples) {
+        BOOST_TEST(total == -static_cast<double>(problem.partial_stride - 1));
+        continue;
+      }
+      double expected = 0;
+      for (int g = 0; g < view.groups; ++g) {
+        for (int o = 0; o < view.outputs; ++o) {
+          for (int k = 0; k < view.view_width(); ++k) {
+            Scalar sum = 0;
+            for (int t = 0; t < view.positions(); ++t) {
+              sum = std::fma(it.y(b, output_of(view, g, o, t)), it.seen(b, g, t, k), sum);
+            }
+            expected += static_cast<double>(sum) * static_cast<double>(sum);
+          }
+        }
+      }
+      BOOST_TEST(std::abs(total - expected) <= 1e-13 * expected);
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_gemm)
+
+BOOST_AUTO_TEST_CASE(a_divisor_divides) {
+  for (const int by : {1, 2, 3, 5, 7, 10, 64, 641, 6700417, 0x7fffffff}) {
+    const dev::divisor d{by};
+    for (const int n : {0, 1, 2, 63, 64, 65, 6700416, 6700417, 1 << 30, 0x7ffffffe, 0x7fffffff}) {
+      BOOST_TEST(d.quotient(n) == n / by);
+      int quotient = n;
+      BOOST_TEST(d.divide(quotient) == n % by);
+      BOOST_TEST(quotient == n / by);
+    }
+    for (int n = 1; n > 0 && n < 0x7fffffff - 1000003; n += 1000003) BOOST_REQUIRE(d.quotient(n) == n / by);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
+  for (const named_view& each : views()) {
+    BOOST_TEST_CONTEXT(each.name) {
+      for (const dev::play_order order : orders) {
+        all_products<float, dev::square_tiles>(each.view, order);
+        all_products<float, dev::narrow_tiles>(each.view, order);
+      }
+      all_products<float, dev::large_tiles>(each.view, dev::play_order::shuffled);
+      all_products<double, dev::square_tiles>(each.view, dev::play_order::reversed);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
+  const dev::affine_view& view = views()[2].view;
+  for (const int lane_count : {1, 4, 8}) {
+    std::vector<std::vector<float>> results;
+    for (const int physical : {1, 2, 5, 10}) {
+      setting<float> whole{view, 10, 10};
+      std::vector<float> lanes(static_cast<std::size_t>(lane_count * (view.size() + 2)), 1.0F);
+      for (int begin = 0; begin < 10; begin += physical) {
+        setting<float> part{view, physical, 10};
+        for (int b = 0; b < physical; ++b) {
+          for (int i = 0; i < whole.stretch; ++i) part.x(b, i) = whole.x(begin + b, i);
+          part.factors[static_cast<std::size_t>(b)] = whole.factors[static_cast<std::size_t>(begin + b)];
+        }
+        play_sums<dev::square_tiles, 1>(part, lanes, lane_count, static_cast<std::uint64_t>(begin), begin == 0,
+                                        dev::play_order::forward);
+      }
+      results.push_back(lanes);
+    }
+    for (const auto& each : results) BOOST_TEST(same_bits(each, results.front()));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_first_batch_clears_the_lanes) {
+  const dev::affine_view& view = views()[0].view;
+  setting<float> it{view, 0, 4};
+  std::vector<float> lanes(static_cast<std::size_t>(2 * (view.size() + 2)), 5.0F);
+  play_sums<dev::square_tiles, 0>(it, lanes, 2, 0, true, dev::play_order::forward);
+  BOOST_TEST(lanes[0] == 0.0F);
+  BOOST_TEST(lanes[static_cast<std::size_t>(view.size())] == 5.0F);  // what lies between the lanes is not theirs
+  lanes[0] = 3.0F;
+  play_sums<dev::square_tiles, 0>(it, lanes, 2, 0, false, dev::play_order::forward);
+  BOOST_TEST(lanes[0] == 3.0F);
+}
+
+BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {
+  setting<float> it{views()[0].view, 5, 7};
+  setting<float> expected = it;
+  const std::vector<std::uint32_t> ids{4, 0, 4, 2, 9, 0, 0};
+  const std::vector<float> records = numbers<float>(static_cast<std::size_t>(10 * it.x_size), 8);
+  for (int b = 0; b < 5; ++b) {
+    for (int i = 0; i < it.x_size; ++i) {
+      expected.x(b, i) =
+          records[ids[static_cast<std::size_t>(b)] * static_cast<std::size_t>(it.x_size) + static_cast<std::size_t>(i)];
+    }
+  }
+  dev::affine_forward<float> problem{it.operands()};
+  problem.on.x = dev::in_input(0);
+  problem.on.values.inputs = records.data();
+  problem.on.values.ids = ids.data();
+  problem.on.values.input_size = it.x_size;
+  play<dev::narrow_tiles, float>(problem, dev::play_order::shuffled);
+  expect_forward(expected, false);
+  for (int b = 0; b < 5; ++b) {
+    for (int i = 0; i < it.y_size; ++i) BOOST_REQUIRE(it.y(b, i) == expected.y(b, i));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(tf32_rounds_operands_only) {
+  using limits = std::numeric_limits<float>;
+  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1p-11F) == 1.0F);  // ties to even
+  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1.8p-10F) == 1.0F + 0x1p-9F);
+  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1.2p-11F) == 1.0F + 0x1p-10F);
+  BOOST_TEST(dev::round_to_tf32(-limits::max()) == -limits::infinity());
+  BOOST_TEST(std::isnan(dev::round_to_tf32(limits::quiet_NaN())));
+  BOOST_TEST(dev::round_to_tf32(limits::infinity()) == limits::infinity());
+  setting<float> it{views()[2].view, 5, 7};
+  setting<float> expected = it;
+  dev::affine_forward<float> problem{it.operands()};
+  problem.on.tf32 = 1;
+  play<dev::square_tiles, float>(problem, dev::play_order::forward);
+  for (float& value : expected.weights) value = dev::round_to_tf32(value);
+  for (int b = 0; b < 5; ++b) {
+    for (int i = 0; i < it.x_size; ++i) expected.x(b, i) = dev::round_to_tf32(expected.x(b, i));
+  }
+  expect_forward(expected, false);
+  for (int b = 0; b < 5; ++b) {
+    for (int i = 0; i < it.y_size; ++i) BOOST_REQUIRE(it.y(b, i) == expected.y(b, i));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/kernel_test.cpp - the host that plays a device finds the mistakes that it is there to find
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include <pergrad/cuda/device.hpp>
+#include <pergrad/cuda/kernel.hpp>
+
+namespace on_device = pergrad::on_device;
+
+namespace {
+
+using on_device::emulated_device;
+using on_device::play_order;
+
+constexpr play_order orders[] = {play_order::forward, play_order::reversed, play_order::shuffled};
+
+/// Every thread reads its neighbour's value: right with a barrier in between, and wrong without.
+template <int WithBarrier>
+struct neighbour_kernel {
+  static constexpr int threads = 64;
+  struct shared_type {
+    float values[threads];
+  };
+  float* out;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const auto write = [&](int t) { shared.values[t] = static_cast<float>(t + 1); };
+    const auto read = [&](int t) { out[block.index() * threads + t] = shared.values[(t + 1) % threads]; };
+    if constexpr (WithBarrier != 0) {
+      block.each(write);
+      block.each(read);
+    } else {
+      block.each([&](int t) {
+        write(t);
+        read(t);
+      });
+    }
+  }
+};
+/// Reads what no thread has written.
+struct forgetful_kernel {
+  static constexpr int threads = 32;
+  struct shared_type {
+    float value;
+  };
+  float* out;
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<float> own;
+    block.each([&](int t) { out[t] = shared.value + own[t]; });
+  }
+};
+struct sum_kernel {
+  static constexpr int threads = 96;
+  struct shared_type {
+    float partial[threads / 32];
+  };
+  float* out;
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<float> own;
+    block.each([&](int t) { own[t] = 1 / static_cast<float>(t + 1 + block.index()); });
+    const float total = block.sum(own, shared.partial);
+    block.each([&](int t) { out[block.index() * threads + t] = total; });
+  }
+};
+
+template <class Kernel>
+std::vector<float> run(play_order order, std::size_t count, int blocks) {
+  emulated_device device{order};
+  auto* out = static_cast<float*>(device.allocate(count * sizeof(float)));
+  device.launch(Kernel{out}, blocks);
+  std::vector<float> result(count);
+  device.download(result.data(), out, count * sizeof(float));
+  device.release(out);
+  return result;
+}
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_kernel)
+
+BOOST_AUTO_TEST_CASE(every_thread_and_block_runs_once_in_every_order) {
+  for (const play_order order : orders) {
+    for (const int count : {1, 5, 32, 96}) {
+      std::vector<int> seen(static_cast<std::size_t>(count));
+      on_device::emulation::for_each_in_order(order, count, 7, [&](int i) { ++seen[static_cast<std::size_t>(i)]; });
+      for (const int times : seen) BOOST_TEST(times == 1);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_missing_barrier_shows_in_another_order) {
+  const auto wanted = run<neighbour_kernel<1>>(play_order::forward, 192, 3);
+  for (const play_order order : orders) BOOST_TEST(same_bits(run<neighbour_kernel<1>>(order, 192, 3), wanted));
+  const auto planted = run<neighbour_kernel<0>>(play_order::forward, 192, 3);
+  BOOST_TEST(!same_bits(run<neighbour_kernel<0>>(play_order::reversed, 192, 3), planted));
+  BOOST_TEST(!same_bits(run<neighbour_kernel<0>>(play_order::shuffled, 192, 3), planted));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_nobody_wrote_is_not_a_number) {
+  for (const float value : run<forgetful_kernel>(play_order::forward, 32, 1)) BOOST_TEST(std::isnan(value));
+  emulated_device device;
+  const auto* fresh = static_cast<float*>(device.allocate(4));
+  BOOST_TEST(std::isnan(*fresh));
+}
+
+BOOST_AUTO_TEST_CASE(a_sum_is_the_butterflys) {
+  const auto found = run<sum_kernel>(play_order::forward, 192, 2);
+  for (const play_order order : orders) BOOST_TEST(same_bits(run<sum_kernel>(order, 192, 2), found));
+  for (int block = 0; block < 2; ++block) {
+    float total = 0;
+    for (int warp = 0; warp < 3; ++warp) {
+      std::array<float, 32> lanes{};
+      for (int lane = 0; lane < 32; ++lane) {
+        lanes[static_cast<std::size_t>(lane)] = 1 / static_cast<float>(32 * warp + lane + 1 + block);
+      }
+      for (const std::size_t apart : {16U, 8U, 4U, 2U, 1U}) {  // as __shfl_xor_sync exchanges them
+        const auto before = lanes;
+        for (std::size_t lane = 0; lane < 32; ++lane) lanes[lane] = before[lane] + before[lane ^ apart];
+      }
+      total = warp == 0 ? lanes[0] : total + lanes[0];
+    }
+    BOOST_TEST(found[static_cast<std::size_t>(block) * 96] == total);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_captured_step_is_done_when_it_is_replayed_and_cannot_reach_the_host) {
+  emulated_device device;
+  auto* out = static_cast<float*>(device.allocate(64 * sizeof(float)));
+  auto graph = device.capture([&] {
+    device.fill_zero(out, 4);
+    device.launch(neighbour_kernel<1>{out}, 1);
+  });
+  BOOST_TEST(device.node_count(graph) == 2U);
+  BOOST_TEST(std::isnan(out[0]));
+  device.replay(graph);
+  BOOST_TEST(out[0] == 2);
+  float value = 0;
+  const float two[2] = {};
+  const auto in_capture = [&](auto&& f) { return [&device, f] { static_cast<void>(device.capture(f)); }; };
+  BOOST_CHECK_THROW(in_capture([&] { device.synchronise(); })(), std::logic_error);
+  BOOST_CHECK_THROW(in_capture([&] { device.download(&value, out, 4); })(), std::logic_error);
+  BOOST_CHECK_THROW(in_capture([&] { static_cast<void>(device.allocate(4)); })(), std::logic_error);
+  BOOST_CHECK_THROW(device.upload(out + 63, two, 8), std::out_of_range);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/layered_test.cpp - the plan of large networks, on networks small enough for a host that plays the device
+#include "device_fixture.hpp"
+
+namespace {
+
+using namespace device_fixture;
+
+/// As `cnn` and `mixed` of the fixture, but of another input, so that they are other types.
+template <class Scalar>
+using layered_cnn =
+    pg::basic_network<Scalar, pg::shape{2, 9, 9}, pg::conv2d<4, 3, pg::padding<1>, pg::groups<2>>, pg::tanh,
+                      pg::residual<pg::conv2d<6, 3, pg::padding<2>, pg::dilation<2>, pg::no_bias>, pg::sigmoid,
+                                   pg::projection<pg::conv2d<6, 1>>>,
+                      pg::max_pool2d<3, pg::stride<2>, pg::padding<1>>, pg::relu, pg::conv2d<5, 2, pg::stride<2, 1>>,
+                      pg::softplus, pg::flatten, pg::linear<33>, pg::relu, pg::linear<3>>;
+template <class Scalar>
+using layered_mix =
+    pg::basic_network<Scalar, pg::shape{6, 4}, pg::linear<6>, bent, pg::residual<pg::linear<6>, pg::gelu>,
+                      pg::frozen<pg::linear<4>>, pg::flatten, pg::residual<gain_and_line>, pg::linear<3, pg::no_bias>>;
+
+}  // namespace
+
+namespace pergrad::inline v0_1::on_device {
+
+template <>
+inline constexpr plan_kind plan_of<layered_cnn<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_cnn<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_mix<double>> = plan_kind::layered;
+
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_layered)
+
+BOOST_AUTO_TEST_CASE(large_networks_are_layered_and_small_ones_are_not) {
+  using large = pg::network<pg::shape{784}, pg::linear<1024>, pg::relu, pg::linear<10>>;
+  BOOST_TEST((pg::on_device::plan_of<large> == pg::on_device::plan_kind::layered));
+  BOOST_TEST((pg::on_device::plan_of<mlp<float>> == pg::on_device::plan_kind::fused));
+}
+
+BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
+  // The sums are products: as with the host's direct method, the bounds hold what their rounding may add.
+  compare<layered_cnn<float>, pg::cross_entropy, pg::norm_method::direct>("layered cnn, float");
+  compare<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
+  compare<layered_mix<double>, pg::mean_squared_error>("layered mix, double");
+}
+
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
+  using network = layered_cnn<float>;
+  both<network, pg::cross_entropy> it{1};
+  const auto norm = [](const std::vector<float>& values) {
+    long double sum = 0;
+    for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
+    return std::sqrt(sum);
+  };
+  for (const double scale : {1e-30, 1e-3, 1.0, 1e3, 1e15}) {
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) * scale);
+    for (const double bound : {1e-6, 0.25, 1e3}) {
+      const pg::l2_clip_norm clip{bound};
+      const auto limit = static_cast<long double>(bound);
+      BOOST_TEST(norm(it.evaluate(pg::sum(pg::clip(it.on_device(), clip)))) <= limit);
+      BOOST_TEST(norm(it.evaluate(pg::sum(pg::clip_per_layer(it.on_device(), clip)))) <= limit);
+      BOOST_TEST(norm(it.evaluate(pg::sum(pg::normalise(it.on_device(), clip)))) <= limit);
+      const auto gram = pg::with_method<pg::norm_method::gram>(it.on_device());
+      BOOST_TEST(norm(it.evaluate(pg::sum(pg::clip(gram, clip)))) <= limit);
+    }
+    for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {
+  using network = layered_cnn<float>;
+  both<network, pg::cross_entropy> it{7};
+  std::vector<float> weights(7, 1.0F);
+  weights[3] = 0;
+  const auto wanted = it.evaluate(pg::weighted_sum(it.on_device(), std::span<const float>{weights}));
+  const std::size_t width = network::input_shape.size();
+  for (std::size_t i = 0; i < width; ++i) it.inputs[3 * width + i] = std::numeric_limits<float>::infinity();
+  check_same(it.evaluate(pg::sum(pg::clip(it.on_device(), pg::l2_clip_norm{1e6}))), wanted, "flat");
+}
+
+BOOST_AUTO_TEST_CASE(no_bit_depends_on_orders_or_physical_batches_and_training_is_the_hosts) {
+  using network = layered_cnn<float>;
+  std::vector<float> inputs(60 * network::input_shape.size());
+  std::vector<std::int32_t> targets(60);
+  std::mt19937 random{1};
+  std::uniform_real_distribution<float> uniform{-1, 1};
+  for (float& value : inputs) value = uniform(random);
+  for (std::int32_t& value : targets) value = static_cast<std::int32_t>(random() % 3);
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{0.7};
+  options.noise = pg::noise_multiplier{0.8};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.4}};
+  options.divisor = pg::expected_batch_size{24};
+  options.learning_rate = pg::learning_rate{0.3};
+  const auto trained = [&](const auto& executor, std::size_t max_batch, pg::clipping_kind clipping) {
+    options.max_batch = pg::max_batch{max_batch};
+    options.clipping = clipping;
+    network net{executor, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    for (int step = 0; step < 3; ++step)
+      trainer.step(pg::dataset<float, std::int32_t>{inputs, targets, network::input_shape});
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  for (const auto clipping : {pg::clipping_kind::flat, pg::clipping_kind::per_layer}) {
+    const pg::emulated device;
+    const auto wanted = trained(device, 60, clipping);
+    check_close(wanted, trained(pg::host{pg::threads{1}}, 16, clipping), 1e-5, "host");
+    check_same(trained(device, 7, clipping), wanted, "physical batches of 7");
+    check_same(trained(pg::emulated{play_order::reversed}, 60, clipping), wanted, "reversed");
+    check_same(trained(pg::emulated{play_order::shuffled}, 11, clipping), wanted, "shuffled");
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/nvcc/cuda_device_test.cu - the CUDA runtime as a device, against a runtime that has none
+#include <cstddef>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <pergrad/cuda/cuda_device.cuh>
+
+#include "../fake_runtime/fake_runtime.hpp"
+#include "check.hpp"
+
+namespace {
+
+namespace dev = pergrad::on_device;
+
+}  // namespace
+
+// Kernels are not local to a translation unit: their names must be the same for host and device.
+namespace cuda_device_test {
+
+/// values[i] *= factor, and the block's sum of the results goes to sums[block].
+template <int Threads>
+struct scale_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {
+    float partial[Threads / 32];
+  };
+  float* values;
+  float* sums;
+  float factor;
+  int count;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<float> own;
+    block.each([&](int t) {
+      const int i = block.index() * threads + t;
+      own[t] = i < count ? values[i] * factor : 0.0F;
+      if (i < count) values[i] = own[t];
+    });
+    const float total = block.sum(own, shared.partial);
+    block.once([&] { sums[block.index()] = total; });
+  }
+};
+
+/// More shared memory than a block gets unasked.
+struct large_kernel {
+  static constexpr int threads = 64;
+  struct shared_type {
+    float values[20'000];
+  };
+  float* out;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    block.each([&](int t) {
+      for (int i = t; i < 20'000; i += threads) shared.values[i] = static_cast<float>(i);
+    });
+    block.once([&] { out[block.index()] = shared.values[19'999] + static_cast<float>(block.index()); });
+  }
+};
+
+}  // namespace cuda_device_test
+
+namespace {
+
+using cuda_device_test::large_kernel;
+using cuda_device_test::scale_kernel;
+
+template <class Value>
+std::vector<Value> downloaded(dev::cuda_device& device, const Value* from, std::size_t count) {
+  std::vector<Value> values(count);
+  device.download(values.data(), from, count * sizeof(Value));
+  return values;
+}
+
+void says_what_is_missing() {
+  fake_cuda::fail_with(cudaErrorInsufficientDriver);
+  CHECK(dev::cuda_device::missing().find("no NVIDIA driver is loaded") != std::string::npos);
+  CHECK(check::thrown_by<pergrad::cuda_unavailable>([] { dev::cuda_device device; }).find("pergrad: cuda: no usable") ==
+        0);
+  fake_cuda::fail_with(cudaErrorNoDevice);
+  CHECK(dev::cuda_device::missing().find("finds no device") != std::string::npos);
+  fake_cuda::fail_with(0);
+  CHECK(dev::cuda_device::missing().empty());
+  CHECK(check::thrown_by<std::invalid_argument>([] {
+          dev::cuda_device device{cudaStreamLegacy};
+        }).find("default stream") != std::string::npos);
+}
+
+void copies_and_launches_in_order() {
+  dev::cuda_device device;
+  constexpr int count = 1'000'000;  // more than all slots of the staging ring
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), 0.0F);
+  auto* const memory = static_cast<float*>(device.allocate((count + 8'000) * sizeof(float)));
+  float* const sums = memory + count;
+  fake_cuda::reset();
+  device.upload(memory, values.data(), 1'000 * sizeof(float));
+  values[1] = -1;  // what has been uploaded is free to change
+  device.launch(scale_kernel<128>{memory, sums, 2.0F, 1'000}, 8);
+  CHECK(fake_cuda::counted().waits == 0);
+  CHECK(fake_cuda::counted().kernels == 1);
+  auto scaled = downloaded(device, memory, 1'000);
+  CHECK(scaled[1] == 2.0F);
+  CHECK(scaled[999] == 1998.0F);
+  const auto partial = downloaded(device, sums, 8);
+  CHECK(partial[0] == 127.0F * 128.0F);
+  device.upload(memory, values.data(), count * sizeof(float));
+  scaled = downloaded(device, memory, count);
+  CHECK(scaled == values);
+  device.fill_zero(memory, sizeof(float) * 2);
+  scaled = downloaded(device, memory, 3);
+  CHECK(scaled[0] == 0 && scaled[1] == 0 && scaled[2] == 2);
+  device.launch(scale_kernel<128>{memory, sums, 2.0F, 1'000}, 0);
+  CHECK(fake_cuda::counted().kernels == 1);
+  device.launch(large_kernel{sums}, 3);
+  CHECK(downloaded(device, sums, 3)[2] == 20'001.0F);
+  device.release(memory);
+}
+
+void replays_what_it_captured() {
+  dev::cuda_device device;
+  auto* const memory = static_cast<float*>(device.allocate(200 * sizeof(float)));
+  float* const sums = memory + 128;
+  auto graph = device.capture([&] {
+    device.fill_zero(sums, 2 * sizeof(float));
+    device.launch(scale_kernel<64>{memory, sums, 3.0F, 128}, 2);
+  });
+  CHECK(dev::cuda_device::node_count(graph) == 2);
+  CHECK(fake_cuda::last_graph() == std::vector<std::string>{"memset 8", "kernel scale_kernel 2 x 64, shared 8"});
+  const std::vector<float> ones(128, 1.0F);
+  device.upload(memory, ones.data(), sizeof(float) * 128);
+  fake_cuda::reset();
+  for (int i = 0; i < 4; ++i) device.replay(graph);
+  CHECK(fake_cuda::counted().waits == 0);
+  CHECK(fake_cuda::counted().replayed_nodes == 8);
+  CHECK(fake_cuda::counted().device_allocations == 0);
+  CHECK(downloaded(device, memory, 128)[127] == 81.0F);
+  CHECK(downloaded(device, sums, 2)[1] == 81.0F * 64.0F);
+  device.release(memory);
+}
+
+void a_failed_capture_leaves_the_stream_usable() {
+  dev::cuda_device device;
+  const auto fails = [&] {
+    auto graph = device.capture([&] { static_cast<void>(device.allocate(16)); });
+    device.replay(graph);
+  };
+  CHECK(check::thrown_by<pergrad::cuda_error>(fails).find("pergrad: cuda: cudaMalloc: ") == 0);
+  CHECK(fake_cuda::take_violations() == std::vector<std::string>{"cudaMalloc during a capture"});
+  auto graph = device.capture([] {});
+  CHECK(dev::cuda_device::node_count(graph) == 0);
+  const auto waits = [&] { auto other = device.capture([&] { device.synchronise(); }); };
+  CHECK(check::thrown_by<pergrad::cuda_error>(waits).find("cudaStreamSynchronize") != std::string::npos);
+  CHECK(!fake_cuda::take_violations().empty());
+  fake_cuda::fail_next_allocation();
+  CHECK(check::thrown_by<std::bad_alloc>([&] { static_cast<void>(device.allocate(16)); }) == "std::bad_alloc");
+}
+
+void host_pointers_are_noticed() {
+  dev::cuda_device device;
+  std::vector<float> here(64, 1.0F);
+  auto* const memory = static_cast<float*>(device.allocate(16));
+  device.launch(scale_kernel<64>{here.data(), memory, 1.0F, 0}, 1);
+  device.synchronise();
+  const auto found = fake_cuda::take_violations();
+  CHECK(found.size() == 1 && found[0].find("gets a pointer to the host's memory") != std::string::npos);
+  device.release(memory);
+}
+
+}  // namespace
+
+int main() {
+  says_what_is_missing();
+  copies_and_launches_in_order();
+  replays_what_it_captured();
+  a_failed_capture_leaves_the_stream_usable();
+  host_pointers_are_noticed();
+  CHECK(fake_cuda::live_device_bytes() == 0);
+  CHECK(fake_cuda::live_pinned_bytes() == 0);
+  CHECK(fake_cuda::live_handles() == 0);
+  return check::result();
+}

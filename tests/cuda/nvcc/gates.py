@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold of device code when it is compiled: no spills, exact rounding of the noise, no experimental flag."""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ARCHITECTURES = ("87", "90", "110")
+COMMON = ["-std=c++20", "-O2", "-Werror", "all-warnings"]
+FLAGS = {"relaxed_constexpr": ["--expt-relaxed-constexpr"], "extended_lambda": ["--extended-lambda"]}
+# Arithmetic that rounds, with what stands between its name and the type.
+ARITHMETIC = re.compile(r"^\s*(?:@!?%p\d+\s+)?((?:add|sub|mul|fma|mad|div|sqrt|rcp|rsqrt|sin|cos|ex2|lg2|tanh)\.\S*f(?:32|64)\S*)",
+                        re.MULTILINE)
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit("\n".join([" ".join(command), *(done.stdout + done.stderr).splitlines()[:40]]))
+    return done.stdout + done.stderr
+
+
+def kernels(nvcc, include, folder):
+    """Every kernel of small networks fits the registers of all our architectures: no spill, no local memory."""
+    targets = [text for each in ARCHITECTURES for text in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
+    run([nvcc, *COMMON, *include, *targets, "-t", "0", "-Xptxas", "-warn-spills,-warn-lmem-usage,-Werror", "-fatbin",
+         str(HERE / "kernels_gate.cu"), "-o", str(folder / "kernels.fatbin")])
+
+
+def noise(nvcc, include, folder):
+    """Noise and update are made of operations that say how they round, so no compiler may fuse or approximate them."""
+    ptx = folder / "noise.ptx"
+    run([nvcc, *COMMON, *include, "-arch=compute_87", "-ptx", str(HERE / "noise_gate.cu"), "-o", str(ptx)])
+    found = ARITHMETIC.findall(ptx.read_text(encoding="utf-8"))
+    if len(found) < 50 or not any(each.startswith("fma.rn.f32") for each in found):
+        sys.exit(f"{ptx}: this is not the noise, it has {len(found)} operations")
+    loose = sorted({each for each in found if ".rn." not in each})
+    if loose:
+        sys.exit(f"the noise has operations that do not say .rn: {', '.join(loose)}")
+
+
+def flags(nvcc, include, folder, name):
+    """A user's program compiles without a warning under any of the flags that other libraries may want."""
+    run([nvcc, *COMMON, *FLAGS[name], *include, "-arch=sm_87", "-c", str(HERE / "link_device.cu"), "-o",
+         str(folder / "program.o")])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gate", choices=["kernels", "noise", *FLAGS])
+    parser.add_argument("--nvcc", default="nvcc")
+    parser.add_argument("--include", action="append", default=[], help="a folder with pergrad.hpp or pergrad/")
+    options = parser.parse_args()
+    include = [f"-I{folder}" for folder in options.include]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if options.gate in FLAGS:
+            flags(options.nvcc, include, folder, options.gate)
+        else:
+            {"kernels": kernels, "noise": noise}[options.gate](options.nvcc, include, folder)
+
+
+if __name__ == "__main__":
+    main()

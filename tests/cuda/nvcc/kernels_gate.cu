@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/nvcc/kernels_gate.cu - the kernels of small networks, for ptxas to judge: no spills, no local memory
+//
+// Compiled only, for all our architectures; gates.py says with which flags.
+#include <pergrad/cuda/gemm_door.hpp>
+#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/kernels/samples.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/program.hpp>
+#include <pergrad/pergrad.hpp>
+
+namespace {
+
+namespace pg = pergrad;
+namespace dev = pergrad::on_device;
+
+using cnn = pg::network<pg::shape{1, 28, 28},                                                          //
+                        pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, pg::relu,                    //
+                        pg::max_pool2d<2, pg::stride<1>>,                                              //
+                        pg::conv2d<32, 4, pg::stride<2>>, pg::relu, pg::max_pool2d<2, pg::stride<1>>,  //
+                        pg::flatten, pg::linear<32>, pg::tanh, pg::linear<10>>;
+using mlp = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<256>, pg::gelu, pg::linear<10>>;
+
+}  // namespace
+
+namespace pergrad::inline v0_1::on_device {
+
+#define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
+GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256>);
+GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128>);
+GATE(gemm_kernel<float, affine_forward<float>, square_tiles>);
+GATE(gemm_kernel<float, affine_forward<float>, large_tiles>);
+GATE(gemm_kernel<float, affine_forward<float>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_adjoint<float>, square_tiles>);
+GATE(gemm_kernel<float, affine_adjoint<float>, large_tiles>);
+GATE(gemm_kernel<float, affine_adjoint<float>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_squares<float>, square_tiles>);
+GATE(gemm_kernel<float, affine_squares<float>, large_tiles>);
+GATE(gemm_kernel<float, affine_squares<float>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 0>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 1>, large_tiles>);
+GATE(sum_kernel<float, std::int32_t, 256>);
+GATE(row_kernel<float, std::int32_t, 256>);
+GATE(projection_kernel<float, std::int32_t, 256>);
+GATE(update_kernel<float, update::release_only, 1>);
+GATE(update_kernel<float, update::sgd, 1>);
+GATE(update_kernel<float, update::momentum, 1>);
+GATE(update_kernel<float, update::adam, 1>);
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/nvcc/layered_test.cu - networks too large for one block a sample; compiled with and without cuBLAS
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <pergrad.hpp>
+
+#include "../fake_runtime/fake_runtime.hpp"
+#include "check.hpp"
+#include "training.hpp"
+
+namespace {
+
+namespace training = device_training;
+
+void ends_where_the_host_ends(const training::images& set) {
+  training::choices chosen;
+  chosen.max_batch = 40;
+  const pergrad::cuda exec;
+  const training::outcome device = training::train<training::wide>(exec, set, chosen);
+  const training::outcome host = training::train_wide_on_host(set, chosen);
+  const double apart = training::distance(device, host);
+  std::printf("wide, momentum: %.2e of the way apart\n", apart);
+  CHECK(device.before == host.before);
+  CHECK(apart < 1e-5);
+  std::size_t products = 0;
+  for (const std::string& node : fake_cuda::last_graph()) {
+    std::printf("  %s\n", node.c_str());
+    products += node.find("sgemm") == 0 ? 1U : 0U;
+  }
+  CHECK((products > 0) == (PERGRAD_CUBLAS != 0));
+  chosen.max_batch = 19;
+  CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
+}
+
+}  // namespace
+
+int main() {
+  ends_where_the_host_ends(training::load_images(training::image_count));
+  CHECK(fake_cuda::live_device_bytes() == 0);
+  CHECK(fake_cuda::live_pinned_bytes() == 0);
+  CHECK(fake_cuda::live_handles() == 0);
+  return check::result();
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/nvcc/noise_gate.cu - the kernels that draw noise, for gates.py to read their PTX
+#include <pergrad/cuda/kernel.cuh>
+#include <pergrad/cuda/kernels/noise_update.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+#define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
+GATE(update_kernel<float, update::release_only, 1>);
+GATE(update_kernel<float, update::sgd, 1>);
+GATE(update_kernel<float, update::momentum, 1>);
+
+}  // namespace pergrad::inline v0_1::on_device

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/nvcc/training_test.cu - a private epoch that nvcc compiled, on a CUDA runtime without a GPU
+//
+// The training program itself, as a user writes it, on a few hundred real images: it must end where the host executor
+// ends, in few graph nodes, and without an allocation or a wait in a step.
+#include "training.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <pergrad.hpp>
+
+#include "../fake_runtime/fake_runtime.hpp"
+#include "check.hpp"
+
+namespace {
+
+namespace training = device_training;
+
+void ends_where_the_host_ends(const training::images& set) {
+  const auto compare = [&](const char* what, const training::outcome& device, const training::outcome& host) {
+    CHECK(device.before == host.before);
+    CHECK(device.after != device.before);
+    const double apart = training::distance(device, host);
+    std::printf("%s: %.2e of the way apart\n", what, apart);
+    CHECK(apart < 1e-5);
+  };
+  const training::choices momentum;
+  training::choices adam;
+  adam.optimizer = pergrad::optimizer_kind::adam;
+  training::choices per_layer;
+  per_layer.clipping = pergrad::clipping_kind::per_layer;
+  {
+    const pergrad::cuda exec;
+    compare("CNN, momentum", training::train<training::cnn>(exec, set, momentum),
+            training::train_cnn_on_host(set, momentum));
+    compare("MLP, momentum", training::train<training::mlp>(exec, set, momentum),
+            training::train_mlp_on_host(set, momentum));
+    compare("CNN, Adam", training::train<training::cnn>(exec, set, adam), training::train_cnn_on_host(set, adam));
+    compare("CNN, clipped per layer", training::train<training::cnn>(exec, set, per_layer),
+            training::train_cnn_on_host(set, per_layer));
+  }
+  CHECK(fake_cuda::live_device_bytes() == 0);
+}
+
+void physical_batches_change_no_bit(const training::images& set) {
+  const pergrad::cuda exec;
+  training::choices one;
+  one.max_batch = 200;
+  training::choices many;
+  many.max_batch = 7;
+  CHECK(training::train<training::cnn>(exec, set, one).after == training::train<training::cnn>(exec, set, many).after);
+}
+
+template <class Network>
+void a_step_only_replays(const training::images& set, const char* name) {
+  const pergrad::cuda exec;
+  Network net{exec, pergrad::kaiming_uniform{1}};
+  pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, training::make_options({}),
+                          pergrad::seeded_generator{3}};
+  const auto records = set.as<Network>();
+  trainer.step(records);  // brings parameters and records to the device, and captures
+  const std::vector<std::string> nodes = fake_cuda::last_graph();
+  for (const std::string& node : nodes) std::printf("  %s: %s\n", name, node.c_str());
+  CHECK(!nodes.empty() && nodes.size() <= 12);
+  exec.device().synchronise();
+  fake_cuda::reset();
+  // Few enough that the host is never a whole ring of uploads ahead.
+  for (int step = 0; step < 2; ++step) trainer.step(records);
+  const fake_cuda::counts counted = fake_cuda::counted();
+  CHECK(counted.device_allocations == 0);
+  CHECK(counted.pinned_allocations == 0);
+  CHECK(counted.frees == 0);
+  CHECK(counted.captures == 0);
+  CHECK(counted.waits == 0);
+  CHECK(counted.kernels == 0);  // all of them are in graphs
+  CHECK(counted.downloads == 0);
+  CHECK(counted.replays >= 2);
+  CHECK(counted.replayed_nodes == counted.replays * nodes.size());
+  CHECK(counted.uploads <= 2 * counted.replays);
+}
+
+void an_empty_batch_is_a_step(const training::images& set) {
+  const pergrad::cuda exec;
+  training::cnn net{exec, pergrad::kaiming_uniform{1}};
+  pergrad::dp_sgd_options options = training::make_options({});
+  options.sampling = pergrad::poisson_sampling{pergrad::sampling_probability{1e-9}};
+  pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options, pergrad::seeded_generator{3}};
+  const auto parameters = [&net] { return std::vector<float>(net.parameters().begin(), net.parameters().end()); };
+  const std::vector<float> before = parameters();
+  trainer.step(set.as<training::cnn>());
+  const std::vector<float> once = parameters();
+  CHECK(once != before);
+  fake_cuda::reset();
+  trainer.step(set.as<training::cnn>());
+  CHECK(fake_cuda::counted().captures == 0);
+  CHECK(parameters() != once);
+  for (const float value : parameters()) {
+    if (!std::isfinite(value)) {
+      CHECK(std::isfinite(value));
+      break;
+    }
+  }
+}
+
+void judges_like_the_host(const training::images& set) {
+  const pergrad::cuda exec;
+  training::cnn net{exec, pergrad::kaiming_uniform{1}};
+  const auto here = pergrad::evaluate_classifier(exec, net, set.as<training::cnn>());
+  const auto there = training::judge_on_host(net.parameters(), set);
+  CHECK(here.accuracy == there.accuracy);
+  CHECK(std::abs(here.mean_loss - there.mean_loss) < 1e-6 * there.mean_loss);
+}
+
+void memory_that_is_not_there() {
+  const pergrad::cuda exec;
+  fake_cuda::fail_next_allocation();
+  CHECK(!check::thrown_by<std::bad_alloc>([&] { training::cnn::tape tape{exec, pergrad::max_batch{64}}; }).empty());
+}
+
+}  // namespace
+
+int main() {
+  const training::images set = training::load_images(training::image_count);
+  ends_where_the_host_ends(set);
+  physical_batches_change_no_bit(set);
+  a_step_only_replays<training::cnn>(set, "CNN");
+  a_step_only_replays<training::mlp>(set, "MLP");
+  an_empty_batch_is_a_step(set);
+  judges_like_the_host(set);
+  memory_that_is_not_there();
+  CHECK(fake_cuda::live_device_bytes() == 0);
+  CHECK(fake_cuda::live_pinned_bytes() == 0);
+  CHECK(fake_cuda::live_handles() == 0);
+  return check::result();
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/trainer_test.cpp - DP-SGD on a device: the host's training, one graph, nothing allocated and no waiting
+#include "counted_allocations.hpp"
+#include "device_fixture.hpp"
+
+namespace {
+
+using namespace device_fixture;
+
+using network =
+    pg::network<pg::shape{1, 10, 9}, pg::parameter_group<1, pg::conv2d<4, 3, pg::padding<1>, pg::stride<2>>>, pg::tanh,
+                pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<8>, pg::relu, pg::linear<3>>;
+constexpr std::size_t record_count = 300;
+
+struct records_of_noise {
+  std::vector<float> inputs;
+  std::vector<std::int32_t> targets;
+  records_of_noise() : inputs(record_count * network::input_shape.size()), targets(record_count) {
+    std::mt19937 random{1};
+    std::uniform_real_distribution<float> uniform{-1, 1};
+    for (float& value : inputs) value = uniform(random);
+    for (std::int32_t& value : targets) value = static_cast<std::int32_t>(random() % 3);
+  }
+  [[nodiscard]] pg::dataset<float, std::int32_t> view() const { return {inputs, targets, network::input_shape}; }
+};
+
+pg::dp_sgd_options usual_options() {
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{0.7};
+  options.noise = pg::noise_multiplier{0.8};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.1}};
+  options.divisor = pg::expected_batch_size{30};
+  options.learning_rate = pg::learning_rate{0.3};
+  options.max_batch = pg::max_batch{64};
+  return options;
+}
+
+template <class Executor>
+std::vector<float> trained(const Executor& executor, const pg::dp_sgd_options& options, int steps) {
+  const records_of_noise data;
+  network net{executor, pg::kaiming_uniform{5}};
+  pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  for (int step = 0; step < steps; ++step) trainer.step(data.view());
+  const auto parameters = net.parameters();
+  return {parameters.begin(), parameters.end()};
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_trainer)
+
+BOOST_AUTO_TEST_CASE(an_epoch_is_the_hosts_epoch) {
+  auto options = usual_options();
+  const auto compare = [&](const char* what) {
+    const pg::host host{pg::threads{1}};
+    const pg::emulated device;
+    check_close(trained(device, options, 10), trained(host, options, 10), 1e-5, what);
+  };
+  compare("flat, sgd");
+  options.max_batch = pg::max_batch{7};  // several physical batches a step
+  options.momentum = 0.9;
+  options.clipping = pg::clipping_kind::per_layer;
+  compare("per layer, momentum");
+  options.momentum = 0;
+  options.optimizer = pg::optimizer_kind::adam;
+  options.learning_rate = pg::learning_rate{0.01};
+  options.clipping = pg::clipping_kind::automatic;
+  compare("automatic, adam");
+  options.clip.reset();
+  options.clipping = pg::clipping_kind::per_group;
+  options.group_bounds = {pg::l2_clip_norm{0.5}, pg::l2_clip_norm{0.2}};
+  compare("per group, adam");
+}
+
+BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_physical_batch_or_on_the_order_of_threads) {
+  auto options = usual_options();
+  const pg::emulated device;
+  const auto wanted = trained(device, options, 6);
+  check_same(trained(device, options, 6), wanted, "again");
+  for (const std::size_t size : {1U, 5U, 32U, 300U}) {
+    options.max_batch = pg::max_batch{size};
+    check_same(trained(device, options, 6), wanted, "physical batches of " + std::to_string(size));
+  }
+  check_same(trained(pg::emulated{play_order::reversed}, options, 6), wanted, "reversed");
+  check_same(trained(pg::emulated{play_order::shuffled}, options, 6), wanted, "shuffled");
+}
+
+BOOST_AUTO_TEST_CASE(a_step_allocates_nothing_waits_for_nothing_and_replays_one_graph) {
+  const records_of_noise data;
+  const auto view = data.view();
+  const pg::emulated device;
+  network net{device, pg::kaiming_uniform{5}};
+  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+  trainer.step(view);  // brings the records to the device and captures
+  const auto before = device.device().counted();
+  const std::size_t heap_before = allocations;
+  for (int step = 0; step < 5; ++step) trainer.step(view);
+  const std::size_t heap_after = allocations;
+  const auto after = device.device().counted();
+  // What plays the device has shared memory on the heap: one a replayed kernel.
+  BOOST_TEST(heap_after - heap_before == 3 * (after.replays - before.replays));
+  BOOST_TEST(after.allocations == before.allocations);
+  BOOST_TEST(after.captures == 1U);
+  BOOST_TEST(after.replays == before.replays + 5);
+  BOOST_TEST(after.launches == before.launches);
+  BOOST_TEST(after.uploads == before.uploads + 5);
+  BOOST_TEST(after.downloads == before.downloads);
+  BOOST_TEST(after.waits == before.waits);
+}
+
+BOOST_AUTO_TEST_CASE(an_empty_batch_is_noise_and_the_same_graph) {
+  auto options = usual_options();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0}};
+  const pg::host host{pg::threads{1}};
+  const pg::emulated device;
+  check_close(trained(device, options, 3), trained(host, options, 3), 1e-6, "noise alone");
+}
+
+BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
+  const records_of_noise data;
+  const auto options = usual_options();
+  const pg::host host{pg::threads{1}};
+  const pg::emulated device;
+  const auto run = [&](const auto& executor) {
+    network net{executor, pg::kaiming_uniform{5}};
+    std::vector<float> seen;
+    {
+      pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+      trainer.step(data.view());
+      for (const float value : std::as_const(net).parameters()) seen.push_back(value);
+      for (float& value : net.parameters()) value *= 0.5F;  // the host writes between steps
+      trainer.step(data.view());
+      const auto update = trainer.last_update().values();
+      seen.insert(seen.end(), update.begin(), update.end());
+      trainer.step(data.view());
+      trainer.step(data.view());
+    }
+    // The trainer is gone; what it trained is not.
+    for (const float value : net.parameters()) seen.push_back(value);
+    return seen;
+  };
+  check_close(run(device), run(host), 1e-5, "parameters");
+}
+
+BOOST_AUTO_TEST_CASE(private_metrics_are_the_hosts) {
+  const records_of_noise data;
+  auto options = usual_options();
+  options.private_metrics = true;
+  options.max_batch = pg::max_batch{8};
+  const auto metrics = [&](const auto& executor) {
+    network net{executor, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    trainer.step(data.view());
+    const pg::step_metrics found = pg::unprotected::metrics(trainer);
+    return std::vector<double>{found.mean_loss, found.mean_norm, static_cast<double>(found.batch_size),
+                               static_cast<double>(found.clipped), static_cast<double>(found.non_finite) + 1};
+  };
+  check_close(metrics(pg::emulated{}), metrics(pg::host{pg::threads{1}}), 1e-6, "metrics");
+}
+
+BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
+  using task_a = pg::network<pg::shape{1, 28, 28}, pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, pg::relu,
+                             pg::max_pool2d<2, pg::stride<1>>, pg::conv2d<32, 4, pg::stride<2>>, pg::relu,
+                             pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<32>, pg::relu, pg::linear<10>>;
+  static_assert(task_a::parameter_count == 26010);
+  const pg::emulated device;
+  task_a net{device, pg::kaiming_uniform{5}};
+  pg::tape<task_a> tape{device, pg::max_batch{4}};
+  pg::on_device::trainer<task_a, pg::cross_entropy, pg::on_device::emulated_device> trainer{
+      device, net, tape, usual_options(), pg::seeded_generator{1}.key(), 0.7};
+  const std::vector<float> inputs(2 * 784, 0.5F);
+  const std::vector<std::int32_t> targets(2, 1);
+  trainer.clip_with(pg::detail::flat_clip{0.7});
+  trainer.prepare({inputs, targets, task_a::input_shape});
+  BOOST_TEST(trainer.node_count() <= 12U);
+  BOOST_TEST(trainer.node_count() == 3U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
