@@ -21,6 +21,29 @@
 // A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what
 // makes a per-sample gradient well defined, and why a layer cannot mix samples by accident.
 
+// pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
+//
+// Outside cuda/ this is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid
+// device code: no library function, no exceptions, no address of a constexpr object.
+
+#ifdef __CUDACC__
+#define PERGRAD_HD __host__ __device__
+/// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
+#define PERGRAD_PACKS_IN_BUILTINS 0
+/// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
+#define PERGRAD_VECTORS_ON_DEVICE 0
+/// nvcc writes a structure that is a template argument as the list of its members when it hands the program on.
+#define PERGRAD_WRITES_MEMBERS 1
+/// Before a loop whose counter chooses registers.
+#define PERGRAD_UNROLL _Pragma("unroll")
+#else
+#define PERGRAD_HD
+#define PERGRAD_UNROLL
+#define PERGRAD_PACKS_IN_BUILTINS 1
+#define PERGRAD_VECTORS_ON_DEVICE 1
+#define PERGRAD_WRITES_MEMBERS 0
+#endif
+
 namespace pergrad::inline v0_1 {
 
 /// The logical shape of one sample: 1 to 4 extents, outermost first, as in PyTorch without its batch axis.
@@ -44,6 +67,11 @@ struct shape {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr shape(std::size_t first, std::size_t second = 0, std::size_t third = 0, std::size_t fourth = 0) noexcept
       : e0{first}, e1{second}, e2{third}, e3{fourth} {}
+#if PERGRAD_WRITES_MEMBERS
+  constexpr shape(std::size_t length_bits, std::size_t first, std::size_t second, std::size_t third, std::size_t fourth,
+                  std::size_t id_count) noexcept
+      : lengths{length_bits}, e0{first}, e1{second}, e2{third}, e3{fourth}, ids{id_count} {}
+#endif
 
   /// 1 or 2: along this axis, samples have a length of their own; 0: all samples are whole.
   [[nodiscard]] constexpr std::size_t varying_axis() const noexcept { return lengths & 3U; }
@@ -365,6 +393,9 @@ template <class Where, class Layer, class Given> struct needs_a_sequence {
 template <class Where, class Layer, class Given> struct tied_blocks_differ {
   static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
 };
+template <class Where, class Layer, class Given> struct branches_differ_in_length {
+  static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
+};
 template <class Where, class Layer, class Given> struct lengths_are_lost {
   static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
 };
@@ -422,6 +453,15 @@ template <class Destination, class Needed, class Expression> struct destination_
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
+template <class Layer> struct layer_has_no_device_code {
+  static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
+};
+template <class Layer> struct layer_is_not_on_devices_yet {
+  static_assert(never<Layer>, "this layer, shared parameters, ids and samples of varying length run on pergrad::host only; see docs/layers.md");
+};
+template <class Loss> struct loss_has_no_device_code {
+  static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
+};
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); see docs/expressions.md");
 };
@@ -432,10 +472,10 @@ template <class Given> struct total_needs_a_clipped_sum {
   static_assert(never<Given>, "a bounded_total takes only clipped sums, whose sensitivity is known: accumulate(total, sum(clip(g, pergrad::l2_clip_norm{1.0}))); see docs/privacy.md");
 };
 template <class Gradient> struct private_step_needs_a_noised_sum {
-  static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); see docs/privacy.md");
+  static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); or both at once: optimizer.step(exec, net, private_gradient, sum(...) + gaussian_noise(...), divisor); see docs/privacy.md");
 };
 template <class... Given> struct release_needs_noise {
-  static_assert(never<Given...>, "evaluate_into releases only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
+  static_assert(never<Given...>, "evaluate_into and optimizer.step release only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
 };
 template <class Method, class Where, class Positions> struct product_method_needs_one_position {
   static_assert(never<Method>, "the product method is exact only for a block with one position (T = 1); use gram, direct or instantiate; see docs/per_sample_gradients.md");
@@ -514,20 +554,28 @@ class dataset {
     return lengths_.empty() ? static_cast<std::uint32_t>(input_.e0) : lengths_[record];
   }
 
+  /// Whether this record's length and ids are those of the shape. What lies in memory may have changed since the data
+  /// set was made.
+  [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
+    if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
+    bool inside = true;
+    if constexpr (std::is_integral_v<Value>) {
+      const Value* ids = input(record);  // one pass without branches, as this is done for every sample of every batch
+      for (std::size_t i = 0; i < input_.size(); ++i) inside &= holds(ids[i]);
+    }
+    return inside;
+  }
   /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
   void require_valid(std::size_t record) const {
+    if (is_valid(record)) return;
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
       throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
                                   std::to_string(lengths_[record]) + ", allowed are 1 to " + std::to_string(input_.e0));
     }
     if constexpr (std::is_integral_v<Value>) {
       const Value* ids = input(record);
-      bool outside = false;  // one pass without branches, as this is done for every sample of every batch
       for (std::size_t i = 0; i < input_.size(); ++i) {
-        outside |= ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids;
-      }
-      for (std::size_t i = 0; outside && i < input_.size(); ++i) {
-        if (ids[i] < 0 || static_cast<std::size_t>(ids[i]) >= input_.ids) {
+        if (!holds(ids[i])) {
           throw std::out_of_range("pergrad: dataset: record " + std::to_string(record) + ", position " +
                                   std::to_string(i) + ": id " + std::to_string(ids[i]) + " of a vocabulary of " +
                                   std::to_string(input_.ids));
@@ -535,8 +583,16 @@ class dataset {
       }
     }
   }
+  /// Whether both are views of the same memory in the same way.
+  [[nodiscard]] bool same_view(const dataset& other) const noexcept {
+    const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
+    return same(inputs_, other.inputs_) && same(targets_, other.targets_) && same(lengths_, other.lengths_) &&
+           input_ == other.input_ && targets_per_record_ == other.targets_per_record_;
+  }
 
  private:
+  [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
+
   std::span<const Value> inputs_;
   std::span<const Target> targets_;
   std::span<const std::uint32_t> lengths_;
@@ -779,6 +835,9 @@ struct window_range {
   std::size_t end = 0;
 };
 
+/// What a pool makes of a window; executors have kernels for these.
+enum class window_rule : unsigned char { maximum, mean };
+
 namespace detail {
 
 template <class Layer>
@@ -859,6 +918,11 @@ concept has_matrices = requires(shape in) {
 template <class Layer>
 concept has_output_length = requires(shape in, std::size_t length) {
   { Layer::output_length(in, length) } -> std::convertible_to<std::size_t>;
+};
+/// A layer with two inputs that puts position t of one and position t of the other together: both must have as many.
+template <class Layer>
+concept joins_positions = is_branch_sum<Layer> || requires {
+  requires Layer::joins_positions;
 };
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
@@ -942,6 +1006,16 @@ template <class Layer>
     return Layer::factors(in, second);
   } else {
     return Layer::factors(in);
+  }
+}
+
+/// Positions of the output that are there if `length` of the input's are.
+template <class Layer>
+[[nodiscard]] constexpr std::size_t output_length_of(shape in, std::size_t length) {
+  if constexpr (has_output_length<Layer>) {
+    return Layer::output_length(in, length);
+  } else {
+    return length;
   }
 }
 
@@ -1462,6 +1536,15 @@ struct host_costs {
   return cost * real(block.groups);
 }
 
+/// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
+/// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038).
+inline constexpr std::size_t deferral_bytes = 1U << 20U;
+
+/// Is a block's sum formed a chunk of samples at a time?
+[[nodiscard]] constexpr bool is_deferred(block_size block, std::size_t scalar_bytes) noexcept {
+  return block.positions == 1 && block.groups == 1 && block.view * block.outputs * scalar_bytes >= deferral_bytes;
+}
+
 /// The cheapest exact method.
 [[nodiscard]] constexpr norm_method cheapest_method(block_size block, std::size_t scalar_bytes,
                                                     host_costs costs = {}) noexcept {
@@ -1576,6 +1659,7 @@ struct node_list {
 /// The node that ends a residual: y = a + b.
 struct branch_sum {
   static constexpr bool is_branch_sum = true;
+  static constexpr const char* described_as = "sum of both branches";
   [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
 };
 
@@ -1784,7 +1868,8 @@ enum class mistake {
   lengths_are_lost,
   not_on_tiles,
   heads_do_not_divide,
-  branches_do_not_fit
+  branches_do_not_fit,
+  branches_differ_in_length
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -2111,8 +2196,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     std::array<std::size_t, size + 1> groups{};  ///< clipping groups
     std::array<std::size_t, size + 1>
         inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
-    std::array<std::size_t, size + 1> inputs2{};  // second slot of a node with two inputs, else 0
-    std::size_t trained = 0;                      // parameters that are trained
+    std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
+    std::array<std::size_t, size + 1> length_origins{};  // the last slot before a slot that changed the lengths
+    std::size_t trained = 0;                             // parameters that are trained
     std::size_t frozen = 0;
     std::size_t first_mistake = size;
     mistake what = mistake::none;
@@ -2132,6 +2218,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
     findings result;
     result.shapes[0] = Input;
     for (std::size_t i = 0; i < size; ++i) {
@@ -2145,6 +2233,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.shapes[i + 1] = outputs[i](in, in2);
         result.parameter_counts[i] = counts[i](in, in2);
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
+        if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
+        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
       }
       result.owners[i] = i;
       for (std::size_t k = 0; ties[i] != nullptr && k < i; ++k) {
@@ -2167,6 +2257,26 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
     for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
     return result;
+  }
+  /// Positions in a slot of a sample that has `length` of the network's input.
+  static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
+    using length_function = std::size_t (*)(shape, std::size_t);
+    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
+    if (slot == 0) return length;
+    const std::size_t before = result.inputs[slot - 1];
+    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+  }
+  /// Do both inputs of a node have as many positions of every sample, however short it is?
+  static constexpr bool agree_in_length(const findings& result, std::size_t node) {
+    const std::size_t first = result.inputs[node];
+    const std::size_t second = result.inputs2[node];
+    if (result.shapes[first].varying_axis() == 0 || result.length_origins[first] == result.length_origins[second]) {
+      return true;
+    }
+    for (std::size_t length = 0; length <= Input.e0; ++length) {
+      if (length_in(result, first, length) != length_in(result, second, length)) return false;
+    }
+    return true;
   }
   /// Gives the owners of parameters their places from `end` on, node after node but for those that stand later; returns
   /// the end.
@@ -2249,6 +2359,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
   else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
   else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {
@@ -2499,6 +2610,14 @@ struct slot {
   place gradient;
 };
 
+/// Columns of a packed operand that lie together: [block][reduction][column]. A product that takes a block at a time
+/// reads it from front to back; whole rows of a wide operand would lie so far apart that they push each other out of
+/// the cache.
+inline constexpr index panel_block = 64;
+[[nodiscard]] constexpr index columns_of_block(index columns, index first) noexcept {
+  return columns - first < panel_block ? columns - first : panel_block;
+}
+
 enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
 
 inline constexpr std::size_t most_matrices = 4;
@@ -2527,6 +2646,8 @@ struct node_row {
   index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
   bool whole_view = false;                            ///< affine: one position that sees every input once
+  bool deferred = false;                              ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  index row_x = 0;                                    ///< deferred: x in a sample's row
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -2579,9 +2700,14 @@ struct outer_leaf {
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
   index parameters = 0;        ///< first parameter
-  index native = 0;            ///< first element in the native order
+  index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
+  // Where the sum is formed a chunk at a time (deferred.hpp):
+  bool deferred = false;
+  std::size_t number = 0;  ///< among such leaves
+  index row_x = 0;         ///< in a sample's row
+  index row_delta = 0;
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
@@ -2595,6 +2721,33 @@ struct outer_leaf {
             static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
   }
 };
+
+/// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
+[[nodiscard]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
+  const index rows_count = leaf.view_width();
+  const index inner = leaf.view[1].extent * leaf.view[2].extent;
+  const index k = row % rows_count;
+  return leaf.parameters + row / rows_count * leaf.parameter_group +
+         k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
+         k / inner % leaf.view[0].extent * leaf.view[0].parameter +
+         k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
+}
+
+/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf.
+template <class Function>
+inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+  for (index row = first_row; row < last_row; ++row) {
+    const index parameter = parameter_of_row(leaf, row);
+    const index native = leaf.native + row * leaf.outputs;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+  }
+}
+
+/// Outputs of a deferred leaf that one task sums up, at most and of this leaf.
+inline constexpr index deferred_stretch = 96;
+[[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
+  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 48;
+}
 
 /// g_b = sum over positions of delta (.) u.
 struct elementwise_leaf {
@@ -2771,6 +2924,16 @@ template <class Layer>
 [[nodiscard]] constexpr bool is_channels_first() {
   return requires { requires Layer::channels_first; };
 }
+/// Is its derivative a function of its output?
+template <class Layer>
+[[nodiscard]] constexpr bool derives_from_output() {
+  return requires { requires Layer::derivative_from_output; };
+}
+/// Does it swap channels and positions?
+template <class Layer>
+[[nodiscard]] constexpr bool swaps_channels_and_positions() {
+  return requires { requires Layer::is_transpose; };
+}
 /// How the input of a node that reads images must be stored; no channels: any way will do.
 template <class Layer>
 [[nodiscard]] constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
@@ -2839,31 +3002,144 @@ template <class Structure>
 
 #include <cstring>
 
-// pergrad/detail/vector.hpp - the widest vectors the target has, and loads and stores of their first few lanes
+// pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
+//
+// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
+// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
+// among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
+// processors have one family, the baseline.
+
+// pergrad/detail/processor.hpp - which families of kernels a program has and which of them runs here
+
+#include <atomic>
+
+// The family of the flags: 0 baseline, 1 avx2, 2 avx512.
+#if defined(__AVX512F__) && defined(__AVX512CD__) && defined(__AVX512VL__) && defined(__AVX512DQ__) && \
+    defined(__AVX512BW__)
+#define PERGRAD_OWN_FAMILY 2
+#define PERGRAD_OWN_KERNELS avx512
+#define PERGRAD_OWN_VECTOR_BYTES 64
+#define PERGRAD_OWN_VECTOR_REGISTERS 32
+#elif defined(__AVX2__) && defined(__FMA__)
+#define PERGRAD_OWN_FAMILY 1
+#define PERGRAD_OWN_KERNELS avx2
+#define PERGRAD_OWN_VECTOR_BYTES 32
+#define PERGRAD_OWN_VECTOR_REGISTERS 16
+#else
+#define PERGRAD_OWN_FAMILY 0
+#define PERGRAD_OWN_KERNELS baseline
+#if defined(__AVX__)
+#define PERGRAD_OWN_VECTOR_BYTES 32
+#else
+#define PERGRAD_OWN_VECTOR_BYTES 16
+#endif
+#if defined(__aarch64__)
+#define PERGRAD_OWN_VECTOR_REGISTERS 32
+#else
+#define PERGRAD_OWN_VECTOR_REGISTERS 16
+#endif
+#endif
+
+// The best family that is compiled. A program that runs on one kind of processor only may define
+// PERGRAD_NO_KERNEL_DISPATCH; device compilers do not know the built-ins of other targets.
+#if defined(__x86_64__) && !defined(PERGRAD_NO_KERNEL_DISPATCH) && !defined(__CUDACC__)
+#define PERGRAD_BEST_FAMILY 2
+#else
+#define PERGRAD_BEST_FAMILY PERGRAD_OWN_FAMILY
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Kernels for one kind of processor, from the least to the best. A program has those from the one that its flags allow
+/// upwards, and uses the best that the processor and the operating system can run.
+///
+/// * `baseline`: what the flags allow below avx2 (SSE2 on x86-64, NEON on aarch64)
+/// * `avx2`: AVX2 and fused multiply-add
+/// * `avx512`: AVX-512 F, CD, VL, DQ and BW
+enum class kernel_family : unsigned char { baseline, avx2, avx512 };
+
+/// The family's name.
+[[nodiscard]] constexpr std::string_view name_of(kernel_family family) noexcept {
+  constexpr std::string_view names[] = {"baseline", "avx2", "avx512"};
+  return names[static_cast<int>(family)];
+}
+
+/// The family of the compiler's flags.
+inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
+/// The best family that is compiled.
+inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
+
+/// Whether a family is compiled into this program and runs on this processor.
+[[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
+  if (family == own_kernel_family) return true;
+  if (family < own_kernel_family || family > best_kernel_family) return false;
+#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (family == kernel_family::avx2) return avx2;
+  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+#else
+  return false;
+#endif
+}
+
+namespace processor_detail {
+
+#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
+inline std::atomic<kernel_family>& chosen_kernel_family() noexcept {
+  static std::atomic<kernel_family> chosen{runs_here(kernel_family::avx512) ? kernel_family::avx512
+                                           : runs_here(kernel_family::avx2) ? kernel_family::avx2
+                                                                            : own_kernel_family};
+  return chosen;
+}
+#endif
+
+}  // namespace processor_detail
+
+/// The family whose kernels run: asked from the processor once.
+[[nodiscard]] inline kernel_family kernel_family_in_use() noexcept {
+#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
+  return processor_detail::chosen_kernel_family().load(std::memory_order_relaxed);
+#else
+  return own_kernel_family;
+#endif
+}
+
+/// From now on this family's kernels run, in all threads; for tests and measurements. False, and nothing changes, where
+/// `runs_here` is false. Not while an evaluation is under way.
+inline bool use_kernel_family(kernel_family family) noexcept {
+  if (!runs_here(family)) return false;
+#if PERGRAD_OWN_FAMILY < PERGRAD_BEST_FAMILY
+  processor_detail::chosen_kernel_family().store(family, std::memory_order_relaxed);
+#endif
+  return true;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
 //
 // Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
 // touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
 // instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
 
-/// Bytes of one vector register of the target this translation unit is compiled for.
-#if defined(__AVX512F__)
-inline constexpr std::size_t vector_bytes = 64;
-#elif defined(__AVX__)
-inline constexpr std::size_t vector_bytes = 32;
-#else
-inline constexpr std::size_t vector_bytes = 16;
-#endif
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 
-/// Number of vector registers of the target.
-#if defined(__AVX512F__) || defined(__aarch64__)
-inline constexpr std::size_t vector_registers = 32;
-#else
-inline constexpr std::size_t vector_registers = 16;
-#endif
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
-namespace product_detail {
+namespace vector_detail {
 
 template <class Scalar>
 struct vector_of;
@@ -2883,11 +3159,11 @@ struct vector_of<double> {
   typedef type narrow_type;
 };
 
-}  // namespace product_detail
+}  // namespace vector_detail
 
 /// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
 template <class Scalar>
-using vector = typename product_detail::vector_of<Scalar>::type;
+using vector = typename vector_detail::vector_of<Scalar>::type;
 
 /// Lanes of a `vector<Scalar>`.
 template <class Scalar>
@@ -2915,11 +3191,11 @@ template <class Scalar>
 
 /// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
 template <class Scalar>
-using narrow = typename product_detail::vector_of<Scalar>::narrow_type;
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
 
 [[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
 [[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
-#if defined(__AVX512F__) && !defined(__clang__)
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
   // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
   return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
 #else
@@ -2931,9 +3207,13 @@ using narrow = typename product_detail::vector_of<Scalar>::narrow_type;
 template <class Scalar>
 struct all_lanes {
   /// Reads a whole vector.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept { return on_host::load(from); }
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
   /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { on_host::store(to, value); }
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
   /// `value` as it is.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
@@ -2947,13 +3227,13 @@ class first_lanes {
 
   /// Reads only the chosen lanes of memory; the others become 0.
   [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-#if defined(__AVX512F__)
+#if PERGRAD_VECTOR_BYTES == 64
     if constexpr (sizeof(Scalar) == 4) {
       return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
     } else {
       return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
     }
-#elif defined(__AVX__)
+#elif PERGRAD_VECTOR_BYTES == 32
     if constexpr (sizeof(Scalar) == 4) {
       return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
     } else {
@@ -2961,23 +3241,23 @@ class first_lanes {
     }
 #else
     if (mask_ == vector_lanes<Scalar>) {
-      return on_host::load(from);
+      return all_lanes<Scalar>{}.load(from);
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
     copy(lanes, from);
-    return on_host::load(lanes);
+    return all_lanes<Scalar>{}.load(lanes);
 #endif
   }
 
   /// Writes only the chosen lanes to memory.
   void store(Scalar* to, vector<Scalar> value) const noexcept {
-#if defined(__AVX512F__)
+#if PERGRAD_VECTOR_BYTES == 64
     if constexpr (sizeof(Scalar) == 4) {
       __builtin_ia32_storeups512_mask(to, value, mask_);
     } else {
       __builtin_ia32_storeupd512_mask(to, value, mask_);
     }
-#elif defined(__AVX__)
+#elif PERGRAD_VECTOR_BYTES == 32
     if constexpr (sizeof(Scalar) == 4) {
       __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
     } else {
@@ -2985,11 +3265,11 @@ class first_lanes {
     }
 #else
     if (mask_ == vector_lanes<Scalar>) {
-      on_host::store(to, value);
+      all_lanes<Scalar>{}.store(to, value);
       return;
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    on_host::store(lanes, value);
+    all_lanes<Scalar>{}.store(lanes, value);
     copy(to, lanes);
 #endif
   }
@@ -2997,16 +3277,16 @@ class first_lanes {
   /// `value` with 0 in the lanes that are not chosen, whatever they held.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    on_host::store(lanes, value);
+    all_lanes<Scalar>{}.store(lanes, value);
     return load(lanes);
   }
 
  private:
-#if defined(__AVX512F__)
+#if PERGRAD_VECTOR_BYTES == 64
   using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
   static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
-#elif defined(__AVX__)
-  using mask_type = typename product_detail::vector_of<Scalar>::lanes_type;
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
   static mask_type mask_of(std::size_t count) noexcept {
     mask_type mask{};
     for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
@@ -3035,7 +3315,12 @@ class first_lanes {
   mask_type mask_;
 };
 
-}  // namespace pergrad::inline v0_1::on_host
+}
+
+#endif  // PERGRAD_KERNELS
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -3047,6 +3332,32 @@ inline void for_each_vector(index count, Function&& f) {
   for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
   if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
 }
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
+/// where the compiler takes no vectors in such functions.
+template <class Scalar>
+using pack = vector<Scalar>;
+
+/// for_each_vector for `pack`s.
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for_each_vector<Scalar>(count, f);
+}
+#else
+template <class Scalar>
+using pack = Scalar;
+
+template <class Scalar>
+struct one_element {
+  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
+  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+};
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
+}
+#endif
 
 template <class Scalar>
 inline void add_to(Scalar* to, const Scalar* from, index count) {
@@ -3349,6 +3660,13 @@ struct leaf_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
 
+  /// Is the sum of this affine node's weights formed a chunk at a time? Of shared weights it is not.
+  static constexpr bool defers(const node_row& row, std::size_t node) {
+    const affine_map& map = row.map;
+    return row.whole_view && !map.adjoint && row.parameter_count > 0 && !use_of(node).shared() &&
+           is_deferred({1, map.view_width(), map.out_channels, map.groups}, sizeof(typename Program::scalar));
+  }
+
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
   static constexpr void list(tables& t) {
     detail::for_each_index<Program::size>([&](auto index_constant) {
@@ -3429,6 +3747,7 @@ struct leaf_tables {
       }
     });
     arrange_segments(t);
+    arrange_deferred(t);
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
@@ -3530,8 +3849,30 @@ struct leaf_tables {
       t.sparse_size += leaf.size();
     }
   }
+  /// Deferred leaves behind all others in the native order, and where a sample leaves what they are made of.
+  static constexpr void arrange_deferred(tables& t) {
+    t.lane_size = t.native_size;
+    for (std::size_t k = 0; k < t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (!leaf.deferred) continue;
+      leaf.native = t.native_size;
+      t.native_size += round_up(leaf.size());
+      leaf.number = t.deferred_count++;
+      leaf.row_x = t.nodes[leaf.node].row_x = t.deferred_size;
+      leaf.row_delta = leaf.row_x + round_up(leaf.view_width());
+      t.deferred_size = leaf.row_delta + round_up(leaf.outputs);
+    }
+    // An odd number of lines, lest the rows of a chunk push each other out of the cache.
+    if (t.deferred_count > 0 && t.deferred_size / line % 2 == 0) t.deferred_size += line;
+  }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
     leaf.use = use_of(leaf.node);
+    leaf.deferred = t.nodes[leaf.node].deferred;
+    if (leaf.deferred) {
+      leaf.method = norm_method::product;
+      t.outer[t.outer_count++] = leaf;
+      return;
+    }
     const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
     leaf.method =
         automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
@@ -3588,6 +3929,40 @@ struct leaf_tables {
     }
   }
 };
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/tiles.hpp - how many samples go through a network together
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The most samples of a tile.
+inline constexpr index most_samples = 16;
+/// What a tile may take of a core's L2 cache.
+inline constexpr index tile_bytes = index{1} << 20;
+/// Two samples go together even where they are this much. They share what is read of the weights, and layers with few
+/// positions have rows enough to work with.
+inline constexpr index bytes_for_two = index{6} << 20;
+/// What a tile may take of the memory where it reads weights that no cache holds.
+inline constexpr index wide_tile_bytes = index{64} << 20;
+
+/// Sets the tile of a program's tables: as many samples as stay in the cache, but no fewer than a layer wants together.
+///
+/// Each tile reads all weights of the deferred layers. So from the first of them on more samples go together than stay
+/// in the cache; the layers before it take them in parts that do.
+template <class Tables>
+constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
+  const auto bytes = [&](index samples, index elements) {
+    return samples * elements * static_cast<index>(scalar_bytes);
+  };
+  t.tile = most_samples;
+  while (t.tile > 1 && bytes(t.tile, t.sample_size + t.kept_size) > tile_bytes) t.tile /= 2;
+  if (t.tile == 1 && bytes(2, t.sample_size + t.kept_size) <= bytes_for_two) t.tile = 2;
+  t.tile = std::max(t.least_tile, t.tile);
+  t.cache_tile = t.tile;
+  if (t.deferred_count == 0) return;
+  while (!t.nodes[t.split].deferred) ++t.split;
+  while (t.tile < most_samples && bytes(2 * t.tile, t.sample_size) <= wide_tile_bytes) t.tile *= 2;
+}
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -3657,6 +4032,11 @@ struct program {
     std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
     std::size_t clipping_groups = 1;
     index native_size = 0;
+    index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
+    std::size_t deferred_count = 0;
+    index deferred_size = 0;  ///< a sample's row: x and delta of all deferred leaves
+    std::size_t split = 0;    ///< nodes before it take `cache_tile` samples at a time through the network
+    index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
@@ -3696,7 +4076,7 @@ struct program {
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<bool, size> derives_from_output{};
+    std::array<bool, size> derivative_from_output{};
     std::array<bool, size> has_second{};
     std::array<bool, size> stored_order{};
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
@@ -3714,7 +4094,7 @@ struct program {
       if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
       row.saved_count = static_cast<index>(detail::saved_count_of<layer>(shape_of(i), second_shape_of(i)));
       row.scratch_count = static_cast<index>(detail::scratch_count_of<layer>(shape_of(i), second_shape_of(i)));
-      if constexpr (requires { requires layer::derivative_from_output; }) derives_from_output[i] = true;
+      derivative_from_output[i] = derives_from_output<layer>();
       if constexpr (detail::has_two_inputs<layer>) has_second[i] = true;
       if constexpr (detail::reads_images<layer>) stored_order[i] = true;
       if constexpr (requires { layer::samples_together; })
@@ -3727,7 +4107,7 @@ struct program {
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
-      if constexpr (requires { requires layer::is_transpose; }) transposes[i] = true;
+      transposes[i] = swaps_channels_and_positions<layer>();
       read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
       written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
     });
@@ -3779,7 +4159,7 @@ struct program {
       const bool producer_forgets =
           row.in > 0 && row.in <= size &&
           (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
-      row.in_place = row.kind == node_kind::elementwise && derives_from_output[i] && readers[row.in] == 1 &&
+      row.in_place = row.kind == node_kind::elementwise && derivative_from_output[i] && readers[row.in] == 1 &&
                      producer_forgets && !output_is_read[row.in];
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
@@ -3843,6 +4223,12 @@ struct program {
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
+        row.deferred = leaf_tables<program>::defers(row, i);
+        if (row.deferred) {  // its weights are read where they lie
+          scratch = std::max(scratch, round_up(static_cast<index>(row.map.view_width())) +
+                                          round_up(static_cast<index>(row.map.out_channels)));
+          continue;
+        }
         row.forward_panel = t.panel_size;
         t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
         row.backward_panel = t.panel_size;
@@ -3862,7 +4248,7 @@ struct program {
     t.sample_size += scratch;
     t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
-    t.tile = std::max(t.least_tile, tile_for(t.sample_size + t.kept_size));
+    choose_tiles(t, sizeof(scalar));
     t.scratch.sample = scratch;
     assign_places(t, trained);
     share_slots(t, arranged);
@@ -3907,14 +4293,6 @@ struct program {
     return row.kind == node_kind::general || (row.input_gradient && !row.direct_dx);
   }
   static constexpr bool copies_dx2(const node_row& row) { return row.input2_gradient && !row.direct_dx2; }
-  /// Samples that go through the network together: as many as stay in a core's L2 cache, at most 16.
-  static constexpr index tile_for(index sample_elements) {
-    constexpr index cache_bytes = index{1} << 20;
-    index tile = 16;
-    while (tile > 1 && tile * sample_elements * static_cast<index>(sizeof(scalar)) > cache_bytes) tile /= 2;
-    return tile;
-  }
-
   static constexpr void assign_places(tables& t, const std::array<bool, slot_count>& trained) {
     const auto reserve = [&](index elements) {
       const place here{t.workspace, elements};
@@ -3965,6 +4343,9 @@ struct program {
 // grows
 
 #include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace pergrad::inline v0_1::detail {
 
@@ -3985,14 +4366,29 @@ class aligned_buffer {
     if (count == 0) return;
     void* memory = nullptr;
     if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
-      memory = ::operator new(count * sizeof(Scalar), alignment, std::nothrow);
+      memory = ::operator new(count * sizeof(Scalar), alignment_of(count), std::nothrow);
     }
     if (memory == nullptr) {
       throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
                                " values of " + std::to_string(sizeof(Scalar)) + " bytes");
     }
-    data_.reset(static_cast<Scalar*>(memory));
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
+    if (is_large(count)) ::madvise(memory, count * sizeof(Scalar) / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+    data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
   }
+  aligned_buffer(const aligned_buffer&) = delete;
+  aligned_buffer& operator=(const aligned_buffer&) = delete;
+  /// What was moved from is empty: its span says so.
+  aligned_buffer(aligned_buffer&& other) noexcept
+      : data_{std::move(other.data_)}, size_{std::exchange(other.size_, 0)} {}
+  aligned_buffer& operator=(aligned_buffer&& other) noexcept {
+    data_ = std::move(other.data_);
+    size_ = std::exchange(other.size_, 0);
+    return *this;
+  }
+  ~aligned_buffer() = default;
 
   [[nodiscard]] Scalar* data() noexcept { return data_.get(); }
   [[nodiscard]] const Scalar* data() const noexcept { return data_.get(); }
@@ -4001,12 +4397,46 @@ class aligned_buffer {
   [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
 
  private:
-  static constexpr std::align_val_t alignment{64};
+  static constexpr std::size_t huge_page = std::size_t{1} << 21U;
+  [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 4 * huge_page; }
+  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {
+    return std::align_val_t{is_large(count) ? huge_page : 64};
+  }
   struct release {
+    std::align_val_t alignment{64};
     void operator()(Scalar* memory) const noexcept { ::operator delete(static_cast<void*>(memory), alignment); }
   };
   std::unique_ptr<Scalar, release> data_;
   std::size_t size_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/detail/remote.hpp - what a tape and a network keep for a device, without knowing what one is
+
+namespace pergrad::inline v0_1::detail {
+
+/// An executor that evaluates elsewhere than on the host.
+template <class Type>
+concept device_executor = requires {
+  requires std::remove_cvref_t<Type>::is_device_executor;
+};
+
+template <class Type>
+inline constexpr char kind_mark{};
+
+/// Memory on a device, of a type that only the device's executor knows. The same in every translation unit.
+struct remote_memory {
+  std::shared_ptr<void> memory;
+  const void* kind = nullptr;  ///< &kind_mark<the memory's type>
+  std::size_t bytes = 0;
+};
+
+/// Who has the newest parameters of a network while a device trains them.
+struct remote_parameters {
+  void* context = nullptr;
+  void (*pull)(void* context, void* parameters) = nullptr;
+  bool newer = false;   ///< than the host's
+  bool changed = true;  ///< the host's may have been written since they were sent
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -4173,6 +4603,15 @@ namespace pergrad::inline v0_1 {
 template <class Network>
 class tape;
 
+namespace detail {
+
+/// Bytes of a network on a device; cuda/layout.hpp knows.
+template <class Network>
+struct device_memory;
+struct network_access;
+
+}  // namespace detail
+
 /// The type behind `network`: use that name. One object holds the parameters of one model.
 template <class Scalar, shape Input, class... Layers>
 class static_network {
@@ -4193,6 +4632,11 @@ class static_network {
   /// The type of one input value: integer ids or numbers.
   using input_value = std::conditional_t<Input.ids != 0, std::int32_t, Scalar>;
 
+  /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
+  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
+
   /// A network whose parameters are set by an initialiser (initialise.hpp). The executor says where it will live.
   template <class Executor, class Initialiser>
   static_network(const Executor& /*executor*/, const Initialiser& initialiser)
@@ -4209,32 +4653,54 @@ class static_network {
   }
 
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
-  [[nodiscard]] std::span<Scalar> parameters() noexcept { return parameters_.span().first(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> parameters() const noexcept {
-    return parameters_.span().first(parameter_count);
-  }
+  /// While a device trains them, this brings them back; a span from before a step shows the values of then.
+  [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> parameters() const { return all_parameters().first(parameter_count); }
   /// The parameters of `frozen` layers, in the same order among themselves.
-  [[nodiscard]] std::span<Scalar> frozen_parameters() noexcept { return parameters_.span().subspan(parameter_count); }
-  [[nodiscard]] std::span<const Scalar> frozen_parameters() const noexcept {
-    return parameters_.span().subspan(parameter_count);
-  }
+  [[nodiscard]] std::span<Scalar> frozen_parameters() { return all_parameters().subspan(parameter_count); }
+  [[nodiscard]] std::span<const Scalar> frozen_parameters() const { return all_parameters().subspan(parameter_count); }
 
   /// Both, one after the other: what a checkpoint holds.
-  [[nodiscard]] std::span<Scalar> all_parameters() noexcept { return parameters_.span(); }
-  [[nodiscard]] std::span<const Scalar> all_parameters() const noexcept { return parameters_.span(); }
+  [[nodiscard]] std::span<Scalar> all_parameters() {
+    pull();
+    remote_.changed = true;
+    return parameters_.span();
+  }
+  [[nodiscard]] std::span<const Scalar> all_parameters() const {
+    pull();
+    return parameters_.span();
+  }
 
   /// The parameters of entry `index` of the unfolded list (see `describe`), frozen or not. Precondition:
   /// index < structure::size.
-  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) noexcept {
-    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  [[nodiscard]] std::span<Scalar> layer_parameters(std::size_t index) {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
   }
-  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const noexcept {
-    return parameters_.span().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
+  [[nodiscard]] std::span<const Scalar> layer_parameters(std::size_t index) const {
+    return all_parameters().subspan(structure::parameter_offsets[index], structure::parameter_counts[index]);
   }
 
  private:
-  detail::aligned_buffer<Scalar> parameters_;
+  friend struct detail::network_access;
+  void pull() const {
+    if (!remote_.newer) return;
+    remote_.newer = false;
+    remote_.pull(remote_.context, parameters_.data());
+  }
+
+  mutable detail::aligned_buffer<Scalar> parameters_;
+  mutable detail::remote_parameters remote_;
 };
+
+namespace detail {
+
+/// A device's way to the parameters of a network.
+struct network_access {
+  [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
+  static void pull(const auto& network) { network.pull(); }
+};
+
+}  // namespace detail
 
 /// A network with parameters of type `Scalar` (float or double).
 template <class Scalar, shape Input, class... Layers>
@@ -4255,7 +4721,6 @@ using network = typename detail::gate<float, Input, Layers...>::type;
 // Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
 // that is computed depends on it.
 
-#include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -4435,130 +4900,121 @@ class host {
 // Every sum is one chain of multiply-adds in the order of the reduction loops. Its bits therefore depend neither on the
 // tile an element falls into nor on how the caller cuts rows and columns.
 
+// pergrad/host/blocks.hpp - the rows of a product tile by tile, and sums of many terms block by block
+//
+// Where the rows of `right` that a panel of columns reads lie far apart, or there are more than caches hold, a product
+// is formed in blocks of terms: their rows of `right` are copied side by side, so that they stay close while the rows
+// of `left` pass by, and the sums of these rows wait in a buffer. (The blocking of Goto and van de Geijn, ACM TOMS
+// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay.
+
+// pergrad/host/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
+
+// pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is
+// used
+//
+// The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
+// of the same family finishes them. So there is one set for each family and scalar type, whatever the number of
+// epilogues, and a program that uses all of them still compiles quickly.
+//
+// A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
+// family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
+// baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
+
 // pergrad/host/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
 
 namespace pergrad::inline v0_1::on_host {
 
-/// What becomes of the finished sums. An epilogue is called once for every vector of sums,
-/// `epilogue(sums, out, position, column, lanes)`: the vector belongs at `out + position`, its first column is
-/// `column`, and `lanes` (all_lanes or first_lanes) says which lanes count and is how memory is read and written. Rooms
-/// may add their own.
+/// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
+/// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`). None multiplies before it
+/// adds, except for squares: whether that is rounded once may differ between whole vectors and the last of a row.
 namespace epilogue {
+
+enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
+
+/// Sums of squares that are added up apart: vectors of float give up to 16, in two halves.
+inline constexpr std::size_t square_chains = 16;
+
+template <class Scalar>
+struct request {
+  kind what = kind::store;
+  const Scalar* bias = nullptr;  // of store_bias
+  double* squares = nullptr;     // [square_chains], of squares_only and squares_store
+};
 
 /// out = sum
 struct store {
-  template <class Scalar, class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, sums);
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store};
   }
 };
 
 /// out = out + sum
 struct add {
-  template <class Scalar, class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, lanes.load(out + position) + sums);
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::add};
   }
 };
-
-/// out = out + factor * sum
-template <class Scalar>
-struct add_scaled {
-  Scalar factor;
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, lanes.load(out + position) + splat(factor) * sums);
-  }
-};
-template <class Scalar>
-add_scaled(Scalar) -> add_scaled<Scalar>;
 
 /// out = sum + bias[column]
-template <class Scalar>
+template <class Value>
 struct store_bias {
-  const Scalar* bias;
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
-                  const Lanes& lanes) const noexcept {
-    lanes.store(out + position, sums + lanes.load(bias + column));
+  const Value* bias;
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store_bias, bias};
   }
 };
-template <class Scalar>
-store_bias(const Scalar*) -> store_bias<Scalar>;
+template <class Value>
+store_bias(const Value*) -> store_bias<Value>;
 
 /// Adds up the squares of the sums in double and leaves the output alone (it may be null).
 ///
-/// The order of the additions is fixed by the shape of the product. Squares of floats cannot overflow or vanish in
-/// double.
-template <class Scalar>
+/// The order of the additions is fixed by the shape of the product and the family of kernels. Squares of floats cannot
+/// overflow or vanish in double.
+template <class Value>
 class squares_only {
  public:
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, const Scalar* /*out*/, std::ptrdiff_t /*position*/, std::ptrdiff_t /*column*/,
-                  const Lanes& lanes) noexcept {
-    const vector<Scalar> kept = lanes.keep(sums);
-    if constexpr (std::is_same_v<Scalar, double>) {
-      low_ += kept * kept;
-    } else {
-      using half = typename product_detail::vector_of<Scalar>::half_type;
-      half halves[2];
-      std::memcpy(halves, &kept, sizeof kept);
-      const vector<double> low = __builtin_convertvector(halves[0], vector<double>);
-      const vector<double> high = __builtin_convertvector(halves[1], vector<double>);
-      low_ += low * low;
-      high_ += high * high;
-    }
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() noexcept {
+    return {kind::squares_only, nullptr, chains_};
   }
 
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept {
-    const vector<double> both = low_ + high_;
     double total = 0.0;
-    for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) {
-      total += both[lane];
+    for (std::size_t chain = 0; chain < square_chains / 2; ++chain) {
+      total += chains_[chain] + chains_[chain + square_chains / 2];
     }
     return total;
   }
 
  private:
-  vector<double> low_{};
-  vector<double> high_{};
+  alignas(64) double chains_[square_chains]{};
 };
 
 /// out = sum, and adds up the squares as `squares_only` does.
-template <class Scalar>
+template <class Value>
 class squares_store {
  public:
-  template <class Lanes>
-  void operator()(vector<Scalar> sums, Scalar* out, std::ptrdiff_t position, std::ptrdiff_t column,
-                  const Lanes& lanes) noexcept {
-    lanes.store(out + position, sums);
-    squares_(sums, out, position, column, lanes);
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() noexcept {
+    request<Scalar> both = squares_.template ask<Scalar>();
+    both.what = kind::squares_store;
+    return both;
   }
 
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept { return squares_.sum(); }
 
  private:
-  squares_only<Scalar> squares_;
+  squares_only<Value> squares_;
 };
 
 }  // namespace epilogue
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/tile.hpp - the micro-kernels of the host's product: a few rows times a few vectors of sums in registers
-//
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
-//
-// The kernels know nothing of what becomes of the sums; they leave them in a small buffer. So there is one set for each
-// scalar type, whatever the number of epilogues, and a program that uses all of them still compiles quickly.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -4572,18 +5028,10 @@ struct loop {
 
 namespace product_detail {
 
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers.
-inline constexpr std::size_t tile_rows_limit = vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t tile_spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_tile_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - tile_spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < tile_rows_limit ? fitting : tile_rows_limit;
-}
+/// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
+inline constexpr std::size_t tile_rows_limit = 10;
+inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
+inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
 /// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
@@ -4593,9 +5041,102 @@ struct tile_task {
   const loop* reduce;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
   Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
-  first_lanes<Scalar> last;          // the columns that the last vector of a row has
-  first_lanes<Scalar> whole;         // all of them, which compilers are not to know
+  std::size_t last;                  // the columns that the last vector of a row has
+  std::size_t whole;                 // those of a whole one, which compilers are not to know
+  bool resumes = false;              // `sums` holds what earlier terms of the reduction gave
+  std::ptrdiff_t ahead = 0;          // from a term on the left to what to fetch into the cache meanwhile
 };
+
+/// The sums of a tile and what becomes of them.
+template <class Scalar>
+struct finish_task {
+  const epilogue::request<Scalar>& how;
+  const Scalar* sums;
+  std::size_t vectors = 0;
+  std::size_t last = 0;
+  std::size_t rows = 0;
+  Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
+  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
+  const Scalar* bias = nullptr;                // of the tile's first column
+};
+
+template <class Scalar>
+using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
+
+/// The tiles of one width.
+template <class Scalar>
+struct tile_width {
+  std::size_t vectors;
+  std::size_t max_rows;
+  const tile_function<Scalar>* by_rows;  // [rows - 1]
+};
+
+/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors.
+template <class Scalar>
+struct tile_family {
+  std::size_t lanes;
+  tile_width<Scalar> widths[4];
+  void (*finish)(const finish_task<Scalar>&) noexcept;
+
+  /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
+  /// read.
+  [[nodiscard]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
+                                                           std::size_t vectors_left) const noexcept {
+    if (vectors_left < 4) {
+      return widths[vectors_left < 2 ? 0 : 1];
+    }
+    const auto sums_in_flight = [row_count](const tile_width<Scalar>& width) {
+      return row_count < width.max_rows
+                 ? row_count * width.vectors
+                 : row_count * width.vectors / ((row_count + width.max_rows - 1) / width.max_rows);
+    };
+    const std::size_t in_two = sums_in_flight(widths[1]);
+    const std::size_t in_four = sums_in_flight(widths[2]);
+    const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(widths[3]);
+    return widths[in_eight > in_four && in_eight > in_two ? 3 : in_four > in_two ? 2 : 1];
+  }
+};
+
+}  // namespace product_detail
+
+}  // namespace pergrad::inline v0_1::on_host
+
+// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
+// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
 
 /// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
 /// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
@@ -4614,15 +5155,17 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scala
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
-inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...>, std::index_sequence<Vector...>,
-                       std::index_sequence<Slot...>) noexcept {
+inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last = task.last;
-  const first_lanes<Scalar> whole = task.whole;
+  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> whole{task.whole};
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -4637,6 +5180,7 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
   for (;;) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down;
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
@@ -4674,49 +5218,1013 @@ inline void tile_steps(const tile_task<Scalar>& task, std::index_sequence<Row...
 }
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const tile_task<Scalar>& task) noexcept {
-  tile_steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                            std::make_index_sequence<Rows * Vectors>{});
+void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                       std::make_index_sequence<Rows * Vectors>{});
+}
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
+    if constexpr (How != kind::squares_only) {
+      lanes.store(out, value);
+    }
+    if constexpr (How != kind::store) {
+      if constexpr (sizeof(Scalar) == sizeof(double)) {
+        low += value * value;
+      } else {
+        using half = typename vector_detail::vector_of<Scalar>::half_type;
+        half halves[2];
+        std::memcpy(halves, &value, sizeof value);
+        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
+        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
+        low += first * first;
+        high += second * second;
+      }
+    }
+  }
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  vector<double> low{};
+  vector<double> high{};
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    low = load(task.how.squares);
+    high = load(task.how.squares + epilogue::square_chains / 2);
+  }
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      sums += lanes;
+      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, low, high, last);
+    sums += lanes;
+  }
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    store(task.how.squares, low);
+    store(task.how.squares + epilogue::square_chains / 2, high);
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last == vector_lanes<Scalar>) {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  }
 }
 
 template <class Scalar>
-using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  switch (task.how.what) {
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
-constexpr std::array<tile_function<Scalar>, sizeof...(Row)> tiles_of(std::index_sequence<Row...>) noexcept {
-  return {&tile<Scalar, Row + 1, Vectors>...};
-}
-
-template <class Scalar, std::size_t Vectors>
-inline constexpr auto tiles = tiles_of<Scalar, Vectors>(std::make_index_sequence<max_tile_rows(Vectors)>{});
-
-/// The tiles of one width.
-template <class Scalar>
-struct tile_family {
-  std::size_t vectors;
-  std::size_t max_rows;
-  const tile_function<Scalar>* by_rows;  // [rows - 1]
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
 };
 
-template <class Scalar, std::size_t Vectors>
-inline constexpr tile_family<Scalar> family{Vectors, max_tile_rows(Vectors), tiles<Scalar, Vectors>.data()};
-
-/// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is read.
 template <class Scalar>
-[[nodiscard]] inline const tile_family<Scalar>& choose_family(std::size_t row_count,
-                                                              std::size_t vectors_left) noexcept {
-  if (vectors_left < 4) {
-    return vectors_left < 2 ? family<Scalar, 1> : family<Scalar, 2>;
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    &finish<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
+
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
+
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+namespace vector_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
+};
+
+}  // namespace vector_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename vector_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
+
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
   }
-  const auto sums_in_flight = [row_count](std::size_t vectors, std::size_t max_rows) {
-    return row_count < max_rows ? row_count * vectors : row_count * vectors / ((row_count + max_rows - 1) / max_rows);
-  };
-  const std::size_t in_two = sums_in_flight(2, max_tile_rows(2));
-  const std::size_t in_four = sums_in_flight(4, max_tile_rows(4));
-  const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(8, max_tile_rows(8));
-  return in_eight > in_four && in_eight > in_two ? family<Scalar, 8>
-         : in_four > in_two                      ? family<Scalar, 4>
-                                                 : family<Scalar, 2>;
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return all_lanes<Scalar>{}.load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return all_lanes<Scalar>{}.load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      all_lanes<Scalar>{}.store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if PERGRAD_VECTOR_BYTES == 64
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    to[0] = from[0];
+    if constexpr (lanes > 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
+// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
+/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
+[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
+                                              const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
+    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
+template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
+          std::size_t... Slot>
+inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
+  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> whole{task.whole};
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  const Scalar* left = task.left;
+  const Scalar* right = task.right;
+  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+  const volatile loop* const volatile reduce = task.reduce;
+  const Scalar* volatile outer_left = left;
+  const Scalar* volatile outer_right = right;
+  const Scalar* volatile middle_left = left;
+  const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outermost = 0;
+  volatile std::ptrdiff_t outer_count = reduce[0].extent;
+  volatile std::ptrdiff_t middle_count = reduce[1].extent;
+  for (;;) {
+    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+      vector<Scalar> down;
+      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+       ...);
+      left += left_step;
+      right += right_step;
+    }
+    middle_count = middle_count - 1;
+    if (middle_count > 0) {
+      left = middle_left + reduce[1].left;
+      right = middle_right + reduce[1].right;
+    } else {
+      outer_count = outer_count - 1;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
+          break;
+        }
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
+        outer_count = reduce[0].extent;
+      }
+      outer_left = left;
+      outer_right = right;
+      middle_count = reduce[1].extent;
+    }
+    middle_left = left;
+    middle_right = right;
+  }
+  Scalar* const to = task.sums;
+  (store(to + Slot * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors>
+void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                       std::make_index_sequence<Rows * Vectors>{});
+}
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
+    if constexpr (How != kind::squares_only) {
+      lanes.store(out, value);
+    }
+    if constexpr (How != kind::store) {
+      if constexpr (sizeof(Scalar) == sizeof(double)) {
+        low += value * value;
+      } else {
+        using half = typename vector_detail::vector_of<Scalar>::half_type;
+        half halves[2];
+        std::memcpy(halves, &value, sizeof value);
+        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
+        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
+        low += first * first;
+        high += second * second;
+      }
+    }
+  }
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  vector<double> low{};
+  vector<double> high{};
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    low = load(task.how.squares);
+    high = load(task.how.squares + epilogue::square_chains / 2);
+  }
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      sums += lanes;
+      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, low, high, last);
+    sums += lanes;
+  }
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    store(task.how.squares, low);
+    store(task.how.squares + epilogue::square_chains / 2, high);
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last == vector_lanes<Scalar>) {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  switch (task.how.what) {
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    &finish<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
+
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
+
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+namespace vector_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
+};
+
+}  // namespace vector_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename vector_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
+
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return all_lanes<Scalar>{}.load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return all_lanes<Scalar>{}.load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      all_lanes<Scalar>{}.store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if PERGRAD_VECTOR_BYTES == 64
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    to[0] = from[0];
+    if constexpr (lanes > 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
+// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
+/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
+[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
+                                              const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
+    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
+template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
+          std::size_t... Slot>
+inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
+  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> whole{task.whole};
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  const Scalar* left = task.left;
+  const Scalar* right = task.right;
+  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+  const volatile loop* const volatile reduce = task.reduce;
+  const Scalar* volatile outer_left = left;
+  const Scalar* volatile outer_right = right;
+  const Scalar* volatile middle_left = left;
+  const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outermost = 0;
+  volatile std::ptrdiff_t outer_count = reduce[0].extent;
+  volatile std::ptrdiff_t middle_count = reduce[1].extent;
+  for (;;) {
+    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+      vector<Scalar> down;
+      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+       ...);
+      left += left_step;
+      right += right_step;
+    }
+    middle_count = middle_count - 1;
+    if (middle_count > 0) {
+      left = middle_left + reduce[1].left;
+      right = middle_right + reduce[1].right;
+    } else {
+      outer_count = outer_count - 1;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
+          break;
+        }
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
+        outer_count = reduce[0].extent;
+      }
+      outer_left = left;
+      outer_right = right;
+      middle_count = reduce[1].extent;
+    }
+    middle_left = left;
+    middle_right = right;
+  }
+  Scalar* const to = task.sums;
+  (store(to + Slot * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors>
+void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                       std::make_index_sequence<Rows * Vectors>{});
+}
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
+    if constexpr (How != kind::squares_only) {
+      lanes.store(out, value);
+    }
+    if constexpr (How != kind::store) {
+      if constexpr (sizeof(Scalar) == sizeof(double)) {
+        low += value * value;
+      } else {
+        using half = typename vector_detail::vector_of<Scalar>::half_type;
+        half halves[2];
+        std::memcpy(halves, &value, sizeof value);
+        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
+        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
+        low += first * first;
+        high += second * second;
+      }
+    }
+  }
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  vector<double> low{};
+  vector<double> high{};
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    low = load(task.how.squares);
+    high = load(task.how.squares + epilogue::square_chains / 2);
+  }
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      sums += lanes;
+      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, low, high, last);
+    sums += lanes;
+  }
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    store(task.how.squares, low);
+    store(task.how.squares + epilogue::square_chains / 2, high);
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last == vector_lanes<Scalar>) {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  switch (task.how.what) {
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    &finish<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace product_detail {
+
+/// The tiles of a family, which must be compiled into the program.
+template <class Scalar>
+[[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+  if (family == kernel_family::avx512) return avx512::tiles::family<Scalar>;
+#endif
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+  if (family == kernel_family::avx2) return avx2::tiles::family<Scalar>;
+#endif
+  static_cast<void>(family);
+  return PERGRAD_OWN_KERNELS::tiles::family<Scalar>;
 }
 
 }  // namespace product_detail
@@ -4802,6 +6310,10 @@ struct product_shape {
   return shape;
 }
 
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
 namespace product_detail {
 
 /// Where the rows of a tile begin: one place, and offsets from it.
@@ -4879,29 +6391,209 @@ class row_cursor {
   std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
 };
 
-/// Hands the sums of a tile to the epilogue, row by row. `Vectors` is its width, or 0 to take it from `vectors`.
-template <std::size_t Vectors, class Scalar, class Epilogue, class Lanes>
-inline void finish(const Scalar* sums, std::size_t row_count, std::size_t vectors, Scalar* out, const tile_rows& place,
-                   std::ptrdiff_t column, const Lanes& last, Epilogue& epilogue) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  for (std::size_t row = 0; row < row_count; ++row) {
-    const std::ptrdiff_t begin = place.out + place.out_offset[row];
-    std::ptrdiff_t at = column;
-    for (std::size_t before_last = (Vectors == 0 ? vectors : Vectors) - 1; before_last > 0; --before_last) {
-      epilogue(load(sums), out, begin + at, at, all_lanes<Scalar>{});
-      at += static_cast<std::ptrdiff_t>(lanes);
-      sums += lanes;
+/// Walks through the rows of a product, tile by tile, the last ones of even sizes. A copy goes on from where it is.
+class tile_walk {
+ public:
+  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most) noexcept
+      : cursor_{shape}, most_{most}, rows_left_{row_count}, tiles_left_{(row_count + most - 1) / most} {}
+
+  [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
+  /// Rows of the next tile.
+  [[nodiscard]] std::size_t count() const noexcept {
+    if (rows_left_ >= 3 * most_) return most_;
+    return tiles_left_ == 1 ? rows_left_ : tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3;
+  }
+  /// The next tile, of `count()` rows; valid until the next call.
+  [[nodiscard]] tile_rows next(std::size_t rows_here) noexcept {
+    rows_left_ -= rows_here;
+    --tiles_left_;
+    return cursor_.next(static_cast<std::ptrdiff_t>(rows_here));
+  }
+
+ private:
+  row_cursor cursor_;
+  std::size_t most_;
+  std::size_t rows_left_;
+  std::size_t tiles_left_;
+};
+
+inline constexpr std::size_t block_row_count = 252;                              // whose sums wait in a buffer
+inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;               // of the copied rows of `right`
+inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy
+inline constexpr std::ptrdiff_t least_bytes_to_block = std::ptrdiff_t{1} << 20;  // of `right`, gaps included
+/// Elements from a term's first row to what is fetched meanwhile where rows lie side by side: the next cache lines are
+/// the next tiles'.
+inline constexpr std::ptrdiff_t fetch_ahead = 24;
+
+/// The most terms of a block whose panel has `columns`.
+template <class Scalar>
+[[nodiscard]] constexpr std::ptrdiff_t block_terms(std::size_t columns) noexcept {
+  return static_cast<std::ptrdiff_t>(block_bytes / (columns * sizeof(Scalar)));
+}
+
+/// Calls f(loops, left offset, right offset, terms) for blocks of at most `most` terms, in order.
+template <class Function>
+inline void for_each_block(const loop (&reduce)[4], std::ptrdiff_t most, Function&& f) {
+  constexpr int outward[4] = {2, 1, 0, 3};
+  std::ptrdiff_t step[4] = {1, 1, 1, 1};
+  std::ptrdiff_t inside = 1;
+  for (const int level : outward) {
+    const std::ptrdiff_t extent = reduce[level].extent;
+    const std::ptrdiff_t together = most / inside < 1 ? 1 : most / inside;
+    const std::ptrdiff_t blocks = (extent + together - 1) / together;
+    step[level] = (extent + blocks - 1) / blocks;  // even
+    inside *= extent;
+    if (blocks > 1) break;
+  }
+  loop part[4] = {reduce[0], reduce[1], reduce[2], reduce[3]};
+  const auto cut = [&](int level, std::ptrdiff_t begin) {
+    const std::ptrdiff_t left = reduce[level].extent - begin;
+    part[level].extent = left < step[level] ? left : step[level];
+  };
+  for (std::ptrdiff_t i = 0; i < reduce[3].extent; i += step[3]) {
+    cut(3, i);
+    for (std::ptrdiff_t j = 0; j < reduce[0].extent; j += step[0]) {
+      cut(0, j);
+      for (std::ptrdiff_t k = 0; k < reduce[1].extent; k += step[1]) {
+        cut(1, k);
+        for (std::ptrdiff_t l = 0; l < reduce[2].extent; l += step[2]) {
+          cut(2, l);
+          f(part, i * reduce[3].left + j * reduce[0].left + k * reduce[1].left + l * reduce[2].left,
+            i * reduce[3].right + j * reduce[0].right + k * reduce[1].right + l * reduce[2].right);
+        }
+      }
     }
-    epilogue(load(sums), out, begin + at, at, last);
-    sums += lanes;
+  }
+}
+
+/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist, and
+/// makes its loops read the copy.
+template <class Scalar>
+inline void copy_terms(loop (&part)[4], const Scalar* right, std::size_t columns, std::size_t count,
+                       Scalar* copy) noexcept {
+  for (std::ptrdiff_t i = 0; i < part[3].extent; ++i) {
+    for (std::ptrdiff_t j = 0; j < part[0].extent; ++j) {
+      for (std::ptrdiff_t k = 0; k < part[1].extent; ++k) {
+        const Scalar* from = right + i * part[3].right + j * part[0].right + k * part[1].right;
+        for (std::ptrdiff_t l = 0; l < part[2].extent; ++l) {
+          std::memcpy(copy, from, count * sizeof(Scalar));
+          if (count < columns) std::memset(copy + count, 0, (columns - count) * sizeof(Scalar));
+          copy += columns;
+          from += part[2].right;
+        }
+      }
+    }
+  }
+  part[2].right = static_cast<std::ptrdiff_t>(columns);
+  part[1].right = part[2].extent * part[2].right;
+  part[0].right = part[1].extent * part[1].right;
+  part[3].right = part[0].extent * part[0].right;
+}
+
+/// A block of terms, and where it begins.
+struct term_block {
+  loop part[4];
+  std::ptrdiff_t left;
+  std::ptrdiff_t right;
+  [[nodiscard]] std::ptrdiff_t terms() const noexcept {
+    return part[0].extent * part[1].extent * part[2].extent * part[3].extent;
+  }
+};
+
+/// Fetches terms begin .. end - 1 of the rows of `right` that the block reads into the second cache.
+template <class Scalar>
+inline void fetch_terms(const term_block& block, const Scalar* right, std::size_t columns, std::ptrdiff_t begin,
+                        std::ptrdiff_t end) noexcept {
+  constexpr std::size_t cache_line = 64 / sizeof(Scalar);
+  const loop(&part)[4] = block.part;
+  for (std::ptrdiff_t term = begin; term < end; ++term) {
+    const std::ptrdiff_t row = term / part[2].extent;
+    const std::ptrdiff_t plane = row / part[1].extent;
+    const Scalar* from = right + block.right + term % part[2].extent * part[2].right +
+                         row % part[1].extent * part[1].right + plane % part[0].extent * part[0].right +
+                         plane / part[0].extent * part[3].right;
+    for (std::size_t at = 0; at < columns; at += cache_line) __builtin_prefetch(from + at, 0, 2);
+  }
+}
+
+/// The sums of the next `tiles` tiles.
+template <class Scalar>
+[[gnu::noinline]] void form_block(const tile_walk& begin, std::size_t tiles, const loop (&reduce)[4],
+                                  const tile_width<Scalar>& chosen, tile_task<Scalar> task, const Scalar* left,
+                                  Scalar* sums) noexcept {
+  const std::size_t columns = chosen.vectors * task.whole;
+  alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
+  const Scalar* const right = task.right;
+  task.resumes = false;
+  task.right = copy;
+  const auto form = [&](term_block block, const term_block& next) {
+    copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
+    task.reduce = block.part;
+    tile_walk walk = begin;
+    const std::ptrdiff_t terms = next.terms();
+    const auto in_all = static_cast<std::ptrdiff_t>(tiles);
+    for (std::ptrdiff_t tile = 0; tile < in_all; ++tile) {
+      fetch_terms(next, right, columns, tile * terms / in_all, (tile + 1) * terms / in_all);
+      const std::size_t count = walk.count();
+      const tile_rows place = walk.next(count);
+      task.left = left + block.left + place.left;
+      task.row_offset = place.left_offset;
+      task.sums = sums + static_cast<std::size_t>(tile) * chosen.max_rows * columns;
+      chosen.by_rows[count - 1](task);
+    }
+    task.resumes = true;
+  };
+  term_block first{};
+  term_block before{};
+  bool any = false;
+  for_each_block(reduce, block_terms<Scalar>(columns),
+                 [&](const loop(&part)[4], std::ptrdiff_t left_offset, std::ptrdiff_t right_offset) {
+                   const term_block here{{part[0], part[1], part[2], part[3]}, left_offset, right_offset};
+                   if (any) {
+                     form(before, here);
+                   } else {
+                     first = here;
+                   }
+                   any = true;
+                   before = here;
+                 });
+  form(before, first);
+}
+
+}  // namespace product_detail
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace product_detail {
+
+/// One panel of columns in blocks of rows and terms (blocks.hpp).
+template <class Scalar>
+[[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
+                                       const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
+  alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
+  while (walk.tiles_left() > 0) {
+    const std::size_t most = block_row_count / chosen.max_rows;
+    const std::size_t tiles = walk.tiles_left() < most ? walk.tiles_left() : most;
+    form_block(walk, tiles, reduce, chosen, task, left, sums);
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      rest.rows = walk.count();
+      const tile_rows place = walk.next(rest.rows);
+      rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
+      if (out != nullptr) rest.out = out + place.out;
+      rest.row_offset = place.out_offset;
+      family.finish(rest);
+    }
   }
 }
 
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
-template <class Scalar, class Epilogue>
-void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-           Epilogue& given_epilogue) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
+template <class Scalar>
+void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
+           Scalar* out, const epilogue::request<Scalar>& how) noexcept {
+  const std::size_t lanes = family.lanes;
   const auto row_count = static_cast<std::size_t>(shape.outer_row.extent * shape.row[0].extent * shape.row[1].extent *
                                                   shape.row[2].extent);
   const auto columns = static_cast<std::size_t>(shape.columns);
@@ -4913,47 +6605,45 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
     reduce[0].extent = reduce[1].extent = reduce[3].extent = 1;
     reduce[2].extent = 0;
   }
-  Epilogue epilogue = given_epilogue;  // a copy that no store can alias
-  alignas(vector_bytes) Scalar sums[vector_registers * lanes];
-  row_cursor cursor{shape};
-  tile_task<Scalar> task{left, right, reduce, nullptr, sums, first_lanes<Scalar>{lanes}, first_lanes<Scalar>{lanes}};
+  alignas(64) Scalar sums[tile_bytes_limit / sizeof(Scalar)];
+  const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
+  const bool blocks = row_count >= fewest_rows_to_block &&
+                      terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
+  tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
+  if (shape.row[2].left == 1) task.ahead = fetch_ahead;
+  finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_family<Scalar>& chosen = choose_family<Scalar>(row_count, (columns - column + lanes - 1) / lanes);
-    const std::size_t vectors = chosen.vectors;
-    const bool partial = columns - column < vectors * lanes;
-    if (partial) {
-      task.last = first_lanes<Scalar>{columns - column - (vectors - 1) * lanes};
+    const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
+    rest.vectors = chosen.vectors;
+    if (columns - column < chosen.vectors * lanes) {
+      task.last = columns - column - (chosen.vectors - 1) * lanes;
     }
+    rest.last = task.last;
+    if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
-    cursor.restart();
-    std::size_t rows_left = row_count;
-    for (std::size_t tiles_left = (row_count + chosen.max_rows - 1) / chosen.max_rows; tiles_left > 0; --tiles_left) {
-      std::size_t count = chosen.max_rows;
-      if (rows_left < 3 * count) {  // even out the last tiles
-        count = tiles_left == 1 ? rows_left : tiles_left == 2 ? (rows_left + 1) / 2 : (rows_left + 2) / 3;
-      }
-      rows_left -= count;
-      const tile_rows place = cursor.next(static_cast<std::ptrdiff_t>(count));
-      task.left = left + place.left;
-      task.row_offset = place.left_offset;
-      chosen.by_rows[count - 1](task);
-      const auto at = static_cast<std::ptrdiff_t>(column);
-      if (partial) {
-        finish<0>(sums, count, vectors, out, place, at, task.last, epilogue);
-      } else if (vectors == 2) {
-        finish<2>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
-      } else {
-        finish<0>(sums, count, vectors, out, place, at, all_lanes<Scalar>{}, epilogue);
+    Scalar* const out_panel = out == nullptr ? nullptr : out + column;
+    tile_walk walk{shape, row_count, chosen.max_rows};
+    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
+      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
+    } else {
+      while (walk.tiles_left() > 0) {
+        rest.rows = walk.count();
+        const tile_rows place = walk.next(rest.rows);
+        task.left = left + place.left;
+        task.row_offset = place.left_offset;
+        chosen.by_rows[rest.rows - 1](task);
+        if (out != nullptr) rest.out = out_panel + place.out;
+        rest.row_offset = place.out_offset;
+        family.finish(rest);
       }
     }
-    column += vectors * lanes;
+    column += chosen.vectors * lanes;
   }
-  given_epilogue = epilogue;
 }
 
 }  // namespace product_detail
 
-/// Multiplies as `shape` says and hands every vector of sums to `epilogue`; `Scalar` is float or double.
+/// Multiplies as `shape` says and does with the sums what `epilogue` says; `Scalar` is float or double.
 ///
 /// Reads and writes exactly the elements that the formula names: nothing beyond `columns` on the right or in the
 /// output. `out` overlaps neither operand. Allocates nothing. A reduction of extent 0 gives sums of 0. `epilogue` is
@@ -4961,12 +6651,8 @@ void sweep(const product_shape& shape, const Scalar* left, const Scalar* right, 
 template <class Scalar, class Epilogue = epilogue::store>
 void product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
              Epilogue&& epilogue = Epilogue{}) noexcept {
-  if constexpr (std::is_const_v<std::remove_reference_t<Epilogue>>) {
-    auto copy = epilogue;
-    product_detail::sweep(shape, left, right, out, copy);
-  } else {
-    product_detail::sweep(shape, left, right, out, epilogue);
-  }
+  const epilogue::request<Scalar> how = epilogue.template ask<Scalar>();
+  product_detail::sweep(product_detail::tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -4998,12 +6684,13 @@ template <class Scalar>
 struct leaf_kernel {
   const outer_leaf& leaf;
   const Scalar* workspace;
+  index first = 0;  ///< the sample of the tile that is counted as 0
 
   [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
-    return workspace + leaf.x.offset + sample * leaf.x.sample + group * leaf.x_group;
+    return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
   }
   [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
-    return workspace + leaf.delta.offset + sample * leaf.delta.sample + group * leaf.delta_group;
+    return workspace + leaf.delta.offset + (first + sample) * leaf.delta.sample + group * leaf.delta_group;
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 
@@ -5024,9 +6711,42 @@ struct leaf_kernel {
                      {samples, leaf.x.sample, delta_sample}});
   }
 
+  /// Do the deltas of one sample, those of a block of outputs, leave too little of the cache for anything else?
+  [[nodiscard]] constexpr bool in_parts() const noexcept {
+    return leaf.delta_stride == 1 && leaf.positions() * std::min(leaf.outputs, panel_block) > most_cached;
+  }
+  /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
+  /// blocks of outputs outside, then stretches of positions that stay in the cache while the whole view passes by.
+  void form_in_parts(index samples, const Scalar* x_first, const Scalar* delta_first, index delta_sample,
+                     const step_axis (&step)[2], const step_axis& plane, Scalar* out, bool onto) const noexcept {
+    const index lines = std::max<index>(1, part_positions / step[1].extent);
+    for (index block = 0; block < leaf.outputs; block += panel_block) {
+      bool add = onto;
+      for (index b = 0; b < samples; ++b) {
+        for (index p = 0; p < plane.extent; ++p) {
+          for (index i = 0; i < step[0].extent; i += lines) {
+            const step_axis part[2] = {{std::min(lines, step[0].extent - i), step[0].x, step[0].delta}, step[1]};
+            product_shape shape = gradient_shape(1, 0, part, step_axis{});
+            shape.columns = std::min(panel_block, leaf.outputs - block);
+            const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
+            const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
+            write_sum(shape, x_here, delta_here, out + block, add);
+            add = true;
+          }
+        }
+      }
+    }
+  }
+
   /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
   double instantiate(index sample, Scalar* out) const noexcept {
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
+      }
+      return squares(static_cast<const Scalar*>(out), leaf.size());
+    }
     const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -5134,6 +6854,13 @@ struct leaf_kernel {
       }
       return;
     }
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(samples, x(0, g), delta(0, g), leaf.delta.sample, leaf.step, leaf.step_plane,
+                      out + g * group_size(), true);
+      }
+      return;
+    }
     const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
     for (index g = 0; g < leaf.groups; ++g)
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
@@ -5164,6 +6891,13 @@ struct leaf_kernel {
     step[1].delta = width;
     step[0].delta = width * step[1].extent;
     plane.delta = step[0].delta * step[0].extent;
+    if (in_parts()) {
+      for (index g = 0; g < leaf.groups; ++g) {
+        form_in_parts(samples, x(0, g), scaled + g * leaf.outputs, sample_size, step, plane, out + g * group_size(),
+                      true);
+      }
+      return;
+    }
     const product_shape shape = gradient_shape(samples, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
       product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
@@ -5172,6 +6906,16 @@ struct leaf_kernel {
   }
 
  private:
+  static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
+  static constexpr index part_positions = 256;
+  static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out, bool add) {
+    if (add) {
+      product(shape, left, right, out, epilogue::add{});
+    } else {
+      product(shape, left, right, out, epilogue::store{});
+    }
+  }
+
   /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
   /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
@@ -5283,26 +7027,6 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
   return squares(static_cast<const Scalar*>(out), leaf.count);
 }
 
-/// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
-[[nodiscard]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
-  const index rows_count = leaf.view_width();
-  const index inner = leaf.view[1].extent * leaf.view[2].extent;
-  const index k = row % rows_count;
-  return leaf.parameters + row / rows_count * leaf.parameter_group +
-         k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
-         k / inner % leaf.view[0].extent * leaf.view[0].parameter +
-         k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
-}
-
-/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf.
-template <class Function>
-inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
-  for (index row = first_row; row < last_row; ++row) {
-    const index parameter = parameter_of_row(leaf, row);
-    const index native = leaf.native + row * leaf.outputs;
-    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
-  }
-}
 }  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1 {
@@ -5329,9 +7053,18 @@ struct tape_access;
 template <class Network>
 inline constexpr index lane_count = [] {
   constexpr index bytes =
-      std::max<index>(1, program<Network>::table.native_size) * static_cast<index>(sizeof(typename Network::scalar));
+      std::max<index>(1, program<Network>::table.lane_size) * static_cast<index>(sizeof(typename Network::scalar));
   return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
 }();
+
+/// Samples of a tile in a batch of `count`: of a small batch fewer than fit into the cache, so that it has tiles for
+/// several threads. Depends on the network and the batch alone, as bits do on it.
+template <class Network>
+[[nodiscard]] constexpr index tile_of_batch(index count) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  constexpr index few = 2;  // 4 cost dense layers a third more: each tile reads all weights and adds to all of a sum
+  return std::clamp<index>((count + few - 1) / few, table.least_tile, table.tile);
+}
 
 /// Lanes that a number of tiles is worth: clearing a lane and adding it to the others must cost little next to its
 /// tiles. An element of a lane counts as 8 multiply-adds inside the L2 cache and as 64 beyond it, and may take a
@@ -5339,8 +7072,8 @@ inline constexpr index lane_count = [] {
 template <class Network>
 [[nodiscard]] constexpr index lanes_for(index tiles) noexcept {
   constexpr const auto& table = program<Network>::table;
-  constexpr index bytes = table.native_size * static_cast<index>(sizeof(typename Network::scalar));
-  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.native_size;
+  constexpr index bytes = table.lane_size * static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.lane_size;
   constexpr index tile_cost = [] {
     index sum = 1;
     for (std::size_t k = 0; k < table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
@@ -5351,20 +7084,21 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
-/// Samples that are evaluated before the sums over tables are formed: as many as have their segments in a few
-/// megabytes, within limits. A multiple of the tile; depends on the network alone.
+/// Samples that are evaluated before the sums over tables and of deferred blocks are formed: as many as have their
+/// segments and rows in a few megabytes, within limits. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
-  constexpr index bytes = std::max<index>(
-      1, table.sparse_integers * 4 + table.sparse_scalars * static_cast<index>(sizeof(typename Network::scalar)));
+  constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
+  constexpr index bytes =
+      std::max<index>(1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_size) * scalar_bytes);
   const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
-inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.native_size* static_cast<index>(
+inline constexpr std::size_t usual_sums = lane_count<Network>* program<Network>::table.lane_size* static_cast<index>(
                                               sizeof(typename Network::scalar)) <= (index{64} << 20)
                                               ? 2
                                               : 1;
@@ -5392,7 +7126,7 @@ class tape {
     scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
-    lanes_ = {total(program::table.native_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
+    lanes_ = {total(program::table.lane_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
               "a tape's sums", detail::uninitialised};
     if constexpr (program::table.sparse_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
@@ -5402,7 +7136,25 @@ class tape {
       weights_ = {total(on_host::chunk_samples<Network>, program::table.sparse_count * sums.count), "a tape's weights"};
       additions_ = {total(program::table.sparse_size, sums.count), "a tape's sums over tables", detail::uninitialised};
     }
+    if constexpr (program::table.deferred_count > 0) {
+      const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
+      rows_ = {total(program::table.deferred_size, chunk), "a tape's rows", detail::uninitialised};
+      row_weights_ = {total(on_host::chunk_samples<Network>, program::table.deferred_count * sums.count),
+                      "a tape's weights", detail::uninitialised};
+    }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
+  }
+
+  /// On a device: one allocation there, and nothing on the host but what comes back.
+  template <detail::device_executor Executor>
+  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+      : max_batch_{batch.count}, max_sums_{sums.count}, workers_{0} {
+    if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
+    if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
+    static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
+    if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
+      remote_ = executor.template make_tape<Network>(batch.count);
+    }
   }
 
   /// The largest batch of one evaluation.
@@ -5413,8 +7165,10 @@ class tape {
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
-                             direction_.size() + scalars_.size() + weights_.size() + additions_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size();
+                             direction_.size() + scalars_.size() + weights_.size() + additions_.size() + rows_.size() +
+                             row_weights_.size()) +
+           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
+           remote_.bytes;
   }
 
   /// Threads that there are workspaces for.
@@ -5427,7 +7181,9 @@ class tape {
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride = table.tile * table.native_size;
-  static constexpr on_host::index scaled_stride = on_host::round_up(table.tile * table.scaled_size) + table.native_size;
+  static constexpr on_host::index scaled_stride = std::max(
+      on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
+      table.deferred_count > 0 ? on_host::chunk_samples<Network> * on_host::deferred_stretch : on_host::index{0});
   static constexpr on_host::index finder_stride =
       on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr on_host::index parts_stride =
@@ -5449,6 +7205,10 @@ class tape {
   detail::aligned_buffer<scalar> scalars_;
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
   detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
+  // Of networks with large blocks whose sums are formed a chunk at a time:
+  detail::aligned_buffer<scalar> rows_;         ///< [sample of the chunk][x and delta of each such block]
+  detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
+  detail::remote_memory remote_;                ///< of a tape on a device, which has nothing of the above
 };
 
 namespace on_host {
@@ -5468,6 +7228,13 @@ struct tape_access {
   [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
   [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
   [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
+  [[nodiscard]] static auto* rows(auto& tape) noexcept { return tape.rows_.data(); }
+  [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
+  /// A thread's room for scaled gradients.
+  [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {
+    return tape.scaled_.data() + static_cast<index>(worker) * tape.scaled_stride;
+  }
+  [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
 };
 
@@ -5489,6 +7256,9 @@ struct description {
   /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
   /// where they are first used; `-` without parameters.
   std::string_view norm = "-";
+  /// How its sum is formed: in the `lane` that a tile belongs to, tile after tile, or once a `chunk` of samples,
+  /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
+  std::string_view sum = "-";
 };
 
 namespace detail {
@@ -5582,6 +7352,16 @@ template <class Type>
   return text;
 }
 
+/// A layer's name for the table. Parts of larger layers that nobody writes down say what they are.
+template <class Layer>
+[[nodiscard]] std::string layer_name() {
+  if constexpr (requires { Layer::described_as; }) {
+    return Layer::described_as;
+  } else {
+    return readable_name(type_name<Layer>());
+  }
+}
+
 [[nodiscard]] inline std::string to_text(shape of) {
   std::string text = "{";
   for (std::size_t axis = 0; axis < of.rank(); ++axis) text += (axis > 0 ? ", " : "") + std::to_string(of[axis]);
@@ -5602,7 +7382,7 @@ template <class Network>
   detail::for_each_index<structure::size>([&](auto index) {
     constexpr std::size_t i = index;
     description& row = rows[i];
-    row.layer = detail::readable_name(detail::type_name<typename structure::template layer_at<i>>());
+    row.layer = detail::layer_name<typename structure::template layer_at<i>>();
     row.in = structure::shapes[structure::inputs[i]];
     row.out = structure::shapes[i + 1];
     const bool has_parameters = structure::parameter_counts[i] > 0;
@@ -5615,12 +7395,15 @@ template <class Network>
     if (i == 0) row.tape_bytes += slot_bytes(0);
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
     if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
+    bool in_chunks = false;
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
       if (leaf.node != i) continue;
       row.method = leaf.method;
       row.positions = static_cast<std::size_t>(leaf.positions());
       row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
+      in_chunks = in_chunks || leaf.deferred;
+      if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
       if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
@@ -5647,13 +7430,15 @@ template <class Network>
                  : structure::trained_counts[i] == 0 ? "frozen"
                  : is_table                          ? "row sum"
                                                      : name_of(row.method);
+      if (!used_before && structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
     }
   });
   return rows;
 }
 
-/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose and
-/// its modelled cost, with totals and the tile that stays in a core's cache.
+/// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose, how
+/// the sum is formed and what both are modelled to cost, with totals and the tile that goes through the network
+/// together.
 template <class Network>
 [[nodiscard]] std::string describe() {
   if constexpr (std::is_base_of_v<error::explained, Network>) {
@@ -5666,15 +7451,16 @@ template <class Network>
       std::snprintf(line, sizeof line, values...);
       text += line;
     };
-    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
-          "tape bytes", "norm", "T", "cost");
+    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %-5s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
+          "tape bytes", "norm", "sum", "T", "cost");
     std::size_t bytes = 0;
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %6zu %12.0f\n", number++,
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f\n", number++,
             row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
-            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), row.positions, row.modelled_cost);
+            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions,
+            row.modelled_cost);
       for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
         print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
       }
@@ -5701,6 +7487,35 @@ template <class Network>
 // Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
 // evaluation (evaluate.hpp) computes, and it names the executor.
 
+// pergrad/detail/executors.hpp - what the verbs ask of an executor
+//
+// There are two kinds: the host (host/executor.hpp), and executors of devices (cuda/executor.hpp).
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Type>
+concept host_executor = std::is_convertible_v < const std::remove_cvref_t<Type>
+&, const host& > ;
+
+/// The host's threads that finish what an executor began.
+template <class Executor>
+[[nodiscard]] const host& crew_of(const Executor& executor) {
+  if constexpr (device_executor<Executor>) {
+    return executor.crew();
+  } else {
+    return executor;
+  }
+}
+
+}  // namespace detail
+
+/// What the verbs take: `pergrad::host` or the executor of a device.
+template <class Type>
+concept executor = detail::host_executor<Type> || detail::device_executor<Type>;
+
+}  // namespace pergrad::inline v0_1
 // pergrad/host/engine.hpp - one pass over a batch: lanes of tiles in parallel, then the lanes' sums
 //
 //   pack weights
@@ -5711,7 +7526,8 @@ template <class Network>
 // so the bits of a sum do not depend on the number of threads.
 //
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
-// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample.
+// tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
+// large blocks that have one position: see deferred.hpp.
 
 // pergrad/host/chunk_segments.hpp - segments that a chunk's samples leave on the tape, and their weights
 //
@@ -5724,117 +7540,408 @@ template <class Network>
 // Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
 // the adjoint, an input's view of delta, one product for each phase of the stride.
 
+// pergrad/host/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
+
+// pergrad/host/pool.hpp - maxima and means of windows on the host: what the kernels are given, and their families
+
 namespace pergrad::inline v0_1::on_host {
 
-/// Values of the samples of a tile, from the first one on.
-template <class Value>
-struct images {
-  const layout& of;
-  Value* first;
-  index sample;
+/// Steps between neighbours of an image, in elements.
+struct pool_steps {
+  index plane = 0;
+  index row = 0;
+  index column = 0;
 };
 
-/// out (=|+=) left * right + bias, without a bias if it is null.
+/// Windows of one row of the output, all of the same rows and planes.
 template <class Scalar>
-inline void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                          const std::type_identity_t<Scalar>* bias, bool accumulate) {
-  if (accumulate) {
-    product(shape, left, right, out, epilogue::add{});
-  } else if (bias != nullptr) {
-    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
-  } else {
-    product(shape, left, right, out, epilogue::store{});
-  }
-}
+struct pool_task {  // NOLINT(cppcoreguidelines-pro-type-member-init): only `count` windows are written and read
+  static constexpr index most = 64;  ///< windows of one task
 
-/// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
-template <class Scalar>
-void through_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
-                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
-  const affine_map& map = row.map;
-  const layout& x = in.of;
-  const layout& y = out.of;
-  const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  const index channels = number(map.in_channels / map.groups);
-  const index outputs = number(map.group_outputs());
-  const index width = number(map.kernel.width);
-  const index area = number(map.kernel.height) * width;
-  const product_shape shape =
-      coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
-                 {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
-                 {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
-                {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * outputs},
-                 {width, number(map.dilation.width) * x.column, channels * outputs},
-                 {channels, 1, outputs}},
-                outputs,
-                {samples, in.sample, out.sample},
-                {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * outputs}});
-  const Scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
-                       number(map.padding.width) * x.column;
-  Scalar* to = out.first + y.start;
-  const Scalar* panel = panels + row.forward_panel;
-  const index panel_step = number(map.view_width()) * outputs;
-  for (index g = 0; g < number(map.groups); ++g) {
-    write_product(shape, from + g * channels, panel + g * panel_step, to + g * outputs,
-                  bias == nullptr ? nullptr : bias + g * outputs, accumulate);
-  }
-}
+  index channels = 0;
+  window_range planes{};
+  window_range rows{};
+  std::size_t count = 0;
+  window_range columns[most];
+  Scalar divisors[most];
+  const Scalar* x = nullptr;  // the sample's first pixel
+  pool_steps x_step{};
+  Scalar* y = nullptr;           // of the first window
+  const Scalar* best = nullptr;  // the same, for the backward kernel
+  index y_column = 0;
+  const Scalar* dy = nullptr;  // of the first window
+  index dy_column = 0;
+  Scalar* dx = nullptr;  // the sample's first pixel
+  pool_steps dx_step{};
+};
 
-/// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
-/// phase, over delta read through its halo.
 template <class Scalar>
-void through_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
-                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
-  const affine_map& map = row.map;
-  const layout& dx = out.of;
-  const layout& dy = in.of;
-  const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  const index channels = number(map.in_channels / map.groups);
-  const index outputs = number(map.group_outputs());
-  const Scalar* delta = in.first + dy.start;
-  const Scalar* panel = panels + row.backward_panel;
-  if (row.whole_view) {
-    const index row_values = dx.line_pixels() * dx.values.channels;
-    for (index r = 0; r < dx.lines(); ++r) {
-      const product_shape shape =
-          coalesce({{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
-      write_product(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
-    }
-    return;
-  }
-  for (index g = 0; g < number(map.groups); ++g) {
-    const Scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
-    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
-      const index taps = planes.taps * rows.taps * columns.taps;
-      const Scalar* here = panel;
-      panel += taps * outputs * channels;
-      if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
-      Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
-                      columns.first_input * dx.column + g * channels;
-      // Where taps are missing no window reaches these inputs: their sums are empty.
-      const product_shape shape =
-          coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
-                     {rows.inputs, dy.row, number(map.stride.height) * dx.row},
-                     {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
-                    {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * channels},
-                     {columns.taps, columns.delta_step * dy.column, outputs * channels},
-                     {outputs, 1, channels}},
-                    channels,
-                    {samples, in.sample, out.sample},
-                    {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * channels}});
-      const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
-      const Scalar* from = delta;
-      if (taps > 0) {
-        from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
+struct pool_kernels {
+  void (*forward)(const pool_task<Scalar>&) noexcept;
+  void (*backward)(const pool_task<Scalar>&) noexcept;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
+
+/// y = the window's maximum or mean.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                           Scalar* y, const Lanes& lanes) noexcept {
+  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
+    const Scalar* in_row = x;
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
+      const Scalar* at = in_row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
+        const vector<Scalar> value = lanes.load(at);
+        if constexpr (Rule == window_rule::maximum) {
+          const vector<Scalar> or_nan = value != value ? value : result;
+          result = value > result ? value : or_nan;
+        } else {
+          result = result + value;
+        }
       }
-      write_product(shape, from, here, first, group_bias, accumulate);
-    });
+    }
   }
+  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
+}
+
+/// Adds to every input of the window its share of dy.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
+  const vector<Scalar> best = lanes.load(y);
+  vector<Scalar> remaining = lanes.load(dy);
+  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
+      const auto down = static_cast<index>(row - task.rows.begin);
+      const auto deep = static_cast<index>(plane - task.planes.begin);
+      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
+      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column) {
+        if constexpr (Rule == window_rule::maximum) {
+          const auto is_best = lanes.load(at) == best;
+          const vector<Scalar> zero{};
+          const vector<Scalar> part = is_best ? remaining : zero;
+          remaining = is_best ? zero : remaining;
+          lanes.store(to, lanes.load(to) + part);
+        } else {
+          lanes.store(to, lanes.load(to) + remaining);
+        }
+        at += task.x_step.column;
+        to += task.dx_step.column;
+      }
+    }
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar, class Lanes>
+inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
+  const window_range& columns = task.columns[number];
+  const auto plane = static_cast<index>(task.planes.begin);
+  const auto row = static_cast<index>(task.rows.begin);
+  const auto column = static_cast<index>(columns.begin);
+  const auto output = static_cast<index>(number);
+  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
+  const index y = output * task.y_column + channel;
+  if constexpr (Forward) {
+    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+  } else {
+    backward_window<Rule>(
+        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar>
+void windows(const pool_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  for (std::size_t number = 0; number < task.count; ++number) {
+    for (index channel = 0; channel < whole; channel += lanes) {
+      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar, window_rule Rule>
+inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
+
+/// y = the window's maximum or mean.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                           Scalar* y, const Lanes& lanes) noexcept {
+  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
+    const Scalar* in_row = x;
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
+      const Scalar* at = in_row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
+        const vector<Scalar> value = lanes.load(at);
+        if constexpr (Rule == window_rule::maximum) {
+          const vector<Scalar> or_nan = value != value ? value : result;
+          result = value > result ? value : or_nan;
+        } else {
+          result = result + value;
+        }
+      }
+    }
+  }
+  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
+}
+
+/// Adds to every input of the window its share of dy.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
+  const vector<Scalar> best = lanes.load(y);
+  vector<Scalar> remaining = lanes.load(dy);
+  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
+      const auto down = static_cast<index>(row - task.rows.begin);
+      const auto deep = static_cast<index>(plane - task.planes.begin);
+      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
+      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column) {
+        if constexpr (Rule == window_rule::maximum) {
+          const auto is_best = lanes.load(at) == best;
+          const vector<Scalar> zero{};
+          const vector<Scalar> part = is_best ? remaining : zero;
+          remaining = is_best ? zero : remaining;
+          lanes.store(to, lanes.load(to) + part);
+        } else {
+          lanes.store(to, lanes.load(to) + remaining);
+        }
+        at += task.x_step.column;
+        to += task.dx_step.column;
+      }
+    }
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar, class Lanes>
+inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
+  const window_range& columns = task.columns[number];
+  const auto plane = static_cast<index>(task.planes.begin);
+  const auto row = static_cast<index>(task.rows.begin);
+  const auto column = static_cast<index>(columns.begin);
+  const auto output = static_cast<index>(number);
+  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
+  const index y = output * task.y_column + channel;
+  if constexpr (Forward) {
+    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+  } else {
+    backward_window<Rule>(
+        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar>
+void windows(const pool_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  for (std::size_t number = 0; number < task.count; ++number) {
+    for (index channel = 0; channel < whole; channel += lanes) {
+      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar, window_rule Rule>
+inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
+
+/// y = the window's maximum or mean.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                           Scalar* y, const Lanes& lanes) noexcept {
+  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
+    const Scalar* in_row = x;
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
+      const Scalar* at = in_row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
+        const vector<Scalar> value = lanes.load(at);
+        if constexpr (Rule == window_rule::maximum) {
+          const vector<Scalar> or_nan = value != value ? value : result;
+          result = value > result ? value : or_nan;
+        } else {
+          result = result + value;
+        }
+      }
+    }
+  }
+  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
+}
+
+/// Adds to every input of the window its share of dy.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
+  const vector<Scalar> best = lanes.load(y);
+  vector<Scalar> remaining = lanes.load(dy);
+  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
+      const auto down = static_cast<index>(row - task.rows.begin);
+      const auto deep = static_cast<index>(plane - task.planes.begin);
+      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
+      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column) {
+        if constexpr (Rule == window_rule::maximum) {
+          const auto is_best = lanes.load(at) == best;
+          const vector<Scalar> zero{};
+          const vector<Scalar> part = is_best ? remaining : zero;
+          remaining = is_best ? zero : remaining;
+          lanes.store(to, lanes.load(to) + part);
+        } else {
+          lanes.store(to, lanes.load(to) + remaining);
+        }
+        at += task.x_step.column;
+        to += task.dx_step.column;
+      }
+    }
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar, class Lanes>
+inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
+  const window_range& columns = task.columns[number];
+  const auto plane = static_cast<index>(task.planes.begin);
+  const auto row = static_cast<index>(task.rows.begin);
+  const auto column = static_cast<index>(columns.begin);
+  const auto output = static_cast<index>(number);
+  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
+  const index y = output * task.y_column + channel;
+  if constexpr (Forward) {
+    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+  } else {
+    backward_window<Rule>(
+        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar>
+void windows(const pool_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  for (std::size_t number = 0; number < task.count; ++number) {
+    for (index channel = 0; channel < whole; channel += lanes) {
+      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar, window_rule Rule>
+inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The kernels of a family, which must be compiled into the program.
+template <class Scalar, window_rule Rule>
+[[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+  if (family == kernel_family::avx512) return avx512::pools::kernels<Scalar, Rule>;
+#endif
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+  if (family == kernel_family::avx2) return avx2::pools::kernels<Scalar, Rule>;
+#endif
+  static_cast<void>(family);
+  return PERGRAD_OWN_KERNELS::pools::kernels<Scalar, Rule>;
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
-
 // pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
 //
 // A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
@@ -5847,15 +7954,28 @@ namespace pergrad::inline v0_1::on_host {
 
 namespace transpose_detail {
 
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
 /// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
 template <std::size_t Step, class Vector, std::size_t... Lane>
 [[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...);
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
 }
 /// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
 template <std::size_t Step, class Vector, std::size_t... Lane>
 [[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return __builtin_shufflevector(a, b, ((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...);
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
 }
 
 template <class Scalar>
@@ -5998,8 +8118,8 @@ struct elementwise_kernel {
   static void forward(const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
     for_each_stretch(x_layout, y_layout, [&](index source, index target, index count) {
       if constexpr (on_vectors) {
-        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          lanes.store(y + target + i, Layer::value(vector<Scalar>{lanes.load(x + source + i)}));
+        for_each_pack<Scalar>(count, [&](index i, const auto& lanes) {
+          lanes.store(y + target + i, Layer::value(pack<Scalar>{lanes.load(x + source + i)}));
         });
       } else {
         for (index i = 0; i < count; ++i) y[target + i] = Layer::value(x[source + i]);
@@ -6027,10 +8147,10 @@ struct elementwise_kernel {
         ++plane;
       }
       if constexpr (on_vectors) {
-        for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-          const vector<Scalar> slope =
-              Layer::derivative(vector<Scalar>{lanes.load(x_row + i)}, vector<Scalar>{lanes.load(y_row + i)});
-          const vector<Scalar> part = lanes.load(dy_row + i) * slope;
+        for_each_pack<Scalar>(count, [&](index i, const auto& lanes) {
+          const pack<Scalar> slope =
+              Layer::derivative(pack<Scalar>{lanes.load(x_row + i)}, pack<Scalar>{lanes.load(y_row + i)});
+          const pack<Scalar> part = lanes.load(dy_row + i) * slope;
           lanes.store(dx_row + i, accumulate ? lanes.load(dx_row + i) + part : part);
         });
       } else {
@@ -6050,13 +8170,25 @@ struct window_box {
   window_range columns;
 };
 
-/// A pooling layer over one sample: its window rule applied to whole vectors of channels.
+/// A pooling layer over one sample: its window rule applied to whole vectors of channels. Rules that the executor knows
+/// have kernels; a layer's own rule is compiled for the build's flags.
 template <class Layer, class Scalar>
 struct pooling_kernel {
   static void forward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, Scalar* y) {
+    if constexpr (known) {
+      pool_task<Scalar> task;
+      start(task, x_layout, x);
+      task.y_column = y_layout.column;
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).forward;
+      each_row(in, y_layout, task, [&](index d, index i, index j) {
+        task.y = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
+        run(task);
+      });
+      return;
+    }
     for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        vector<Scalar> sum = Layer::template start<vector<Scalar>>();
+      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        pack<Scalar> sum = Layer::template start<pack<Scalar>>();
         for_each_tap(x_layout, x_layout, box,
                      [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
         lanes.store(y + output + c, Layer::finish(sum, divisor));
@@ -6067,12 +8199,27 @@ struct pooling_kernel {
   /// Adds every input's share of dy to dx.
   static void backward(shape in, const layout& x_layout, const Scalar* x, const layout& y_layout, const Scalar* y,
                        const layout& dy_layout, const Scalar* dy, const layout& dx_layout, Scalar* dx) {
+    if constexpr (known) {
+      pool_task<Scalar> task;
+      start(task, x_layout, x);
+      task.y_column = y_layout.column;
+      task.dy_column = dy_layout.column;
+      task.dx = dx + dx_layout.start;
+      task.dx_step = {dx_layout.plane, dx_layout.row, dx_layout.column};
+      const auto run = pools_of<Scalar, Layer::known_rule>(kernel_family_in_use()).backward;
+      each_row(in, y_layout, task, [&](index d, index i, index j) {
+        task.best = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
+        task.dy = dy + dy_layout.start + d * dy_layout.plane + i * dy_layout.row + j * dy_layout.column;
+        run(task);
+      });
+      return;
+    }
     for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
-      for_each_vector<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const vector<Scalar> best = lanes.load(y + output + c);
-        vector<Scalar> remaining = lanes.load(dy + backprop + c);
+      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+        const pack<Scalar> best = lanes.load(y + output + c);
+        pack<Scalar> remaining = lanes.load(dy + backprop + c);
         for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
-          const vector<Scalar> part = Layer::share(vector<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+          const pack<Scalar> part = Layer::share(pack<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
           lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
         });
       });
@@ -6081,6 +8228,40 @@ struct pooling_kernel {
 
  private:
   static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
+  static constexpr bool known = requires { Layer::known_rule; };
+
+  static void start(pool_task<Scalar>& task, const layout& x_layout, const Scalar* x) {
+    task.channels = x_layout.values.channels;
+    task.x = x + x_layout.start;
+    task.x_step = {x_layout.plane, x_layout.row, x_layout.column};
+  }
+  /// Calls run(plane, row, first column) for rows of windows, a stretch at a time, whose ranges are then in `task`.
+  template <class Function>
+  static void each_row(shape in, const layout& y, pool_task<Scalar>& task, Function&& run) {
+    constexpr index together = pool_task<Scalar>::most;
+    const auto number = [](index value) { return static_cast<std::size_t>(value); };
+    for (index first = 0; first < y.values.width; first += together) {
+      const index count = std::min(together, y.values.width - first);
+      task.count = number(count);
+      for (index j = 0; j < count; ++j) task.columns[j] = Layer::columns(in, number(first + j));
+      for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
+        task.planes = {0, 1};
+        if constexpr (has_planes) task.planes = Layer::planes(in, number(d));
+        for (index i = 0; i < y.values.height; ++i) {
+          task.rows = Layer::rows(in, number(i));
+          for (index j = 0; j < count; ++j) task.divisors[j] = divisor_of(in, number(d), number(i), number(first + j));
+          run(d, i, first);
+        }
+      }
+    }
+  }
+  static Scalar divisor_of(shape in, std::size_t d, std::size_t i, std::size_t j) {
+    if constexpr (has_planes) {
+      return static_cast<Scalar>(Layer::divisor(in, d, i, j));
+    } else {
+      return static_cast<Scalar>(Layer::divisor(in, i, j));
+    }
+  }
 
   template <class Function>
   static void for_each_window(shape in, const layout& y, const layout& dy, Function&& f) {
@@ -6092,14 +8273,8 @@ struct pooling_kernel {
         box.rows = Layer::rows(in, number(i));
         for (index j = 0; j < y.values.width; ++j) {
           box.columns = Layer::columns(in, number(j));
-          std::size_t divisor = 1;
-          if constexpr (has_planes) {
-            divisor = Layer::divisor(in, number(d), number(i), number(j));
-          } else {
-            divisor = Layer::divisor(in, number(i), number(j));
-          }
           f(box, y.start + d * y.plane + i * y.row + j * y.column, dy.start + d * dy.plane + i * dy.row + j * dy.column,
-            static_cast<Scalar>(divisor));
+            divisor_of(in, number(d), number(i), number(j)));
         }
       }
     }
@@ -6122,6 +8297,168 @@ struct pooling_kernel {
     }
   }
 };
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Values of the samples of a tile, from the first one on.
+template <class Value>
+struct images {
+  const layout& of;
+  Value* first;
+  index sample;
+};
+
+/// out (=|+=) left * right + bias, without a bias if it is null.
+template <class Scalar>
+inline void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                          const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  if (accumulate) {
+    product(shape, left, right, out, epilogue::add{});
+  } else if (bias != nullptr) {
+    product(shape, left, right, out, epilogue::store_bias<Scalar>{bias});
+  } else {
+    product(shape, left, right, out, epilogue::store{});
+  }
+}
+
+/// y (=|+=) view(x) W + b: rows are samples and positions, the reduction runs over the view.
+template <class Scalar>
+void through_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  const affine_map& map = row.map;
+  const layout& x = in.of;
+  const layout& y = out.of;
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index channels = number(map.in_channels / map.groups);
+  const index outputs = number(map.group_outputs());
+  const index width = number(map.kernel.width);
+  const index area = number(map.kernel.height) * width;
+  const auto shape_of = [&](index columns) {
+    return coalesce({{{number(map.out_size.depth), number(map.stride.depth) * x.plane, y.plane},
+                      {number(map.out_size.height), number(map.stride.height) * x.row, y.row},
+                      {number(map.out_size.width), number(map.stride.width) * x.column, y.column}},
+                     {{number(map.kernel.height), number(map.dilation.height) * x.row, width * channels * columns},
+                      {width, number(map.dilation.width) * x.column, channels * columns},
+                      {channels, 1, columns}},
+                     columns,
+                     {samples, in.sample, out.sample},
+                     {number(map.kernel.depth), number(map.dilation.depth) * x.plane, area * channels * columns}});
+  };
+  const Scalar* from = in.first + x.start - number(map.padding.depth) * x.plane - number(map.padding.height) * x.row -
+                       number(map.padding.width) * x.column;
+  Scalar* to = out.first + y.start;
+  const Scalar* panel = panels + row.forward_panel;
+  const index view = number(map.view_width());
+  for (index block = 0; block < outputs; block += panel_block) {
+    const product_shape shape = shape_of(columns_of_block(outputs, block));
+    for (index g = 0; g < number(map.groups); ++g) {
+      const index first = g * outputs + block;
+      write_product(shape, from + g * channels, panel + first * view, to + first,
+                    bias == nullptr ? nullptr : bias + first, accumulate);
+    }
+  }
+}
+
+/// x (=|+=) sum over the windows of view^T(W^T delta) + b, the adjoint of `through_windows`: one product a stride
+/// phase, over delta read through its halo.
+template <class Scalar>
+void through_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool accumulate) {
+  const affine_map& map = row.map;
+  const layout& dx = out.of;
+  const layout& dy = in.of;
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index channels = number(map.in_channels / map.groups);
+  const index outputs = number(map.group_outputs());
+  const Scalar* delta = in.first + dy.start;
+  const Scalar* panel = panels + row.backward_panel;
+  if (row.whole_view) {
+    const index row_values = dx.line_pixels() * dx.values.channels;
+    for (index r = 0; r < dx.lines(); ++r) {
+      const product_shape shape =
+          coalesce({{{}, {}, {samples, in.sample, out.sample}}, {{}, {}, {outputs, 1, dx.values.size()}}, row_values});
+      write_product(shape, delta, panel + r * row_values, out.first + dx.line_start(r), nullptr, accumulate);
+    }
+    return;
+  }
+  for (index g = 0; g < number(map.groups); ++g) {
+    const Scalar* group_bias = bias == nullptr ? nullptr : bias + g * channels;
+    for_each_phase(map, [&](const phase& planes, const phase& rows, const phase& columns) {
+      const index taps = planes.taps * rows.taps * columns.taps;
+      const Scalar* here = panel;
+      panel += taps * outputs * channels;
+      if (planes.inputs == 0 || rows.inputs == 0 || columns.inputs == 0) return;
+      Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
+                      columns.first_input * dx.column + g * channels;
+      // Where taps are missing no window reaches these inputs: their sums are empty.
+      const auto shape_of = [&](index width) {
+        return coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+                          {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+                          {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+                         {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * width},
+                          {columns.taps, columns.delta_step * dy.column, outputs * width},
+                          {outputs, 1, width}},
+                         width,
+                         {samples, in.sample, out.sample},
+                         {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * width}});
+      };
+      const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
+      const Scalar* from = delta;
+      if (taps > 0) {
+        from += first_tap(planes) * dy.plane + first_tap(rows) * dy.row + first_tap(columns) * dy.column + g * outputs;
+      }
+      for (index block = 0; block < channels; block += panel_block) {
+        write_product(shape_of(columns_of_block(channels, block)), from, here + block * taps * outputs, first + block,
+                      group_bias == nullptr ? nullptr : group_bias + block, accumulate);
+      }
+    });
+  }
+}
+
+/// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
+/// operand of y^T = W x^T they are read row by row, each element once. Leaves x of each sample, in PyTorch's order, in
+/// `x_rows`, `x_step` apart. `scratch` has room for x^T and y^T.
+template <class Scalar>
+void through_weights(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* x_rows, index x_step,
+                     Scalar* scratch) {
+  const auto width = static_cast<index>(row.map.view_width());
+  const auto outputs = static_cast<index>(row.map.out_channels);
+  const layout plain = plain_twin(in.of);
+  for (index b = 0; b < samples; ++b) transfer(in.of, in.first + b * in.sample, plain, x_rows + b * x_step, false);
+  Scalar* turned = scratch + round_up(width) * samples;
+  transpose(static_cast<const Scalar*>(x_rows), x_step, samples, width, scratch, samples);
+  const product_shape shape{{{}, {}, {outputs, width, samples}}, {{}, {}, {width, 1, samples}}, samples};
+  product(shape, weights, static_cast<const Scalar*>(scratch), turned, epilogue::store{});
+  Scalar* y = out.first + out.of.start;
+  transpose(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample);
+  for (index b = 0; bias != nullptr && b < samples; ++b) add_to(y + b * out.sample, bias, outputs);
+}
+
+/// x (=|+=) W^T delta for the same layer. A few rows of W at a time, so that they stream through the cache side by
+/// side. `scratch` has room for x.
+template <class Scalar>
+void through_weights_adjoint(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
+                             images<Scalar> out, bool accumulate, Scalar* scratch) {
+  constexpr index streams = 32;
+  const auto width = static_cast<index>(row.map.view_width());
+  const auto outputs = static_cast<index>(row.map.out_channels);
+  const bool in_place = out.of.values.plain() && out.of.dense();
+  Scalar* to = in_place ? out.first + out.of.start : scratch;
+  const index step = in_place ? out.sample : round_up(width);
+  for (index n = 0; n < outputs; n += streams) {
+    const product_shape shape{
+        {{}, {}, {samples, in.sample, step}}, {{}, {}, {std::min(streams, outputs - n), 1, width}}, width};
+    write_product(shape, in.first + in.of.start + n, weights + n * width, to, nullptr,
+                  n > 0 || (in_place && accumulate));
+  }
+  for (index b = 0; !in_place && b < samples; ++b) {
+    transfer(plain_twin(out.of), static_cast<const Scalar*>(to + b * step), out.of, out.first + b * out.sample,
+             accumulate);
+  }
+}
 
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go out
@@ -6162,15 +8499,24 @@ struct pooling_kernel {
 #include <arm_neon.h>
 #endif
 
-namespace pergrad::inline v0_1::detail {
+// Of the family of the flags; privacy/noise.hpp has those beyond it.
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+#if defined(PERGRAD_KERNELS)
 
-/// Number of 32-bit lanes of this target's widest vectors.
-#if defined(__AVX512F__)
-inline constexpr int native_lanes = 16;
-#elif defined(__AVX2__)
-inline constexpr int native_lanes = 8;
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
 #else
-inline constexpr int native_lanes = 4;
+inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
 template <int Lanes>
@@ -6189,7 +8535,7 @@ struct lanes<1> {
 };
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
   if constexpr (Lanes == 1) {
     return x;
   } else {
@@ -6198,7 +8544,7 @@ template <int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
   if constexpr (Lanes == 1) {
     return x;
   } else {
@@ -6208,7 +8554,7 @@ template <int Lanes>
 
 /// 0, 1, ..., Lanes - 1.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
   if constexpr (Lanes == 1) {
     return 0U;
   } else {
@@ -6220,19 +8566,19 @@ template <int Lanes>
 
 /// a * b + c, rounded once.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                               typename lanes<Lanes>::f32 b,
-                                                               typename lanes<Lanes>::f32 c) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
   if constexpr (Lanes == 1) {
     return __builtin_fmaf(a, b, c);
   } else {
-#if defined(__AVX512F__)
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
     if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
 #endif
-#if defined(__FMA__)
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
     if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
     if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
 #endif
     typename lanes<Lanes>::f32 result{};
@@ -6241,21 +8587,41 @@ template <int Lanes>
   }
 }
 
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
 /// Correctly rounded square root of x >= 0.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
   if constexpr (Lanes == 1) {
-    return __builtin_sqrtf(x);
+    return rounded_square_root(x);
   } else {
-#if defined(__AVX512F__)
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
     if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
 #endif
-#if defined(__AVX__)
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
     if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
 #endif
-#if defined(__SSE2__)
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
     if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
-#elif defined(__aarch64__)
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vsqrtq_f32(x);
 #endif
     typename lanes<Lanes>::f32 result{};
@@ -6265,7 +8631,7 @@ template <int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
   if constexpr (Lanes == 1) {
     return static_cast<float>(x);
   } else {
@@ -6275,30 +8641,34 @@ template <int Lanes>
 
 /// Number of leading zero bits of x != 0.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::u32 leading_zeros(typename lanes<Lanes>::u32 x) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
   if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(std::countl_zero(x));
+    return static_cast<std::uint32_t>(__builtin_clz(x));
   } else {
     using u32 = typename lanes<Lanes>::u32;
-#if defined(__AVX512CD__)
-    if constexpr (Lanes == 16) return std::bit_cast<u32>(_mm512_lzcnt_epi32(std::bit_cast<__m512i>(x)));
-#if defined(__AVX512VL__)
-    if constexpr (Lanes == 8) return std::bit_cast<u32>(_mm256_lzcnt_epi32(std::bit_cast<__m256i>(x)));
-    if constexpr (Lanes == 4) return std::bit_cast<u32>(_mm_lzcnt_epi32(std::bit_cast<__m128i>(x)));
-#endif
-#elif defined(__aarch64__)
-    if constexpr (Lanes == 4) return std::bit_cast<u32>(vclzq_u32(std::bit_cast<uint32x4_t>(x)));
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
 #endif
     // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
     // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
     using i32 = typename lanes<Lanes>::i32;
     const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = std::bit_cast<u32>(to_float<Lanes>(std::bit_cast<i32>(no_carry))) >> 23U;
-    return std::bit_cast<i32>(x) < 0 ? u32{} : 158U - exponent;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
   }
 }
 
-}  // namespace pergrad::inline v0_1::detail
+}
+
+#endif  // PERGRAD_KERNELS
+#undef PERGRAD_KERNELS
+#undef PERGRAD_FAMILY
+#undef PERGRAD_VECTOR_BYTES
 // pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
 //
 // A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
@@ -6360,9 +8730,23 @@ namespace detail {
 
 inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
 
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
 /// Word is std::uint32_t or a vector of them: one block per lane.
 template <class Word>
-[[gnu::always_inline]] constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
   d ^= a;
   d = (d << 16) | (d >> 16);
@@ -6378,7 +8762,7 @@ template <class Word>
 }
 
 template <class Word>
-[[gnu::always_inline]] constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
   for (int double_round = 0; double_round < 10; ++double_round) {
     chacha_quarter_round(x[0], x[4], x[8], x[12]);
     chacha_quarter_round(x[1], x[5], x[9], x[13]);
@@ -6406,6 +8790,17 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
+
+}
+
+#endif  // PERGRAD_KERNELS
+#undef PERGRAD_KERNELS
+#undef PERGRAD_FAMILY
+#undef PERGRAD_VECTOR_BYTES
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
 
 /// Overwrites memory in a way that the optimizer has to keep.
 inline void wipe(void* memory, std::size_t bytes) noexcept {
@@ -6647,15 +9042,20 @@ struct run_request {
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {
-    bool every = rows != nullptr || direction != nullptr ||
-                 (needs_facts() && (strategy == strategy_kind::naive || strategy == strategy_kind::multi ||
-                                    strategy == strategy_kind::crb));
+    bool every = keeps_gradients();
     for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
     return every;
   }
+  /// Those of blocks whose sums, squares included, are formed from x and delta?
+  [[nodiscard]] bool keeps_gradients() const {
+    return rows != nullptr || direction != nullptr ||
+           (needs_facts() &&
+            (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
+  }
   /// How the norm of a block is found.
   [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
-    if (every_gradient || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+    const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
+    if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
     const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
     const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
     const norm_method wanted = chosen || all ? method : leaf.method;
@@ -6691,8 +9091,8 @@ class tile_values {
       if constexpr (varies) {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
         for (std::size_t i = 0; i < size; ++i) {
-          lengths_[i + 1][static_cast<std::size_t>(b)] =
-              length_functions[i](table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]);
+          lengths_[i + 1][static_cast<std::size_t>(b)] = static_cast<std::uint32_t>(length_functions[i](
+              table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]));
         }
       }
       if constexpr (Network::input_shape.ids != 0) {
@@ -6848,17 +9248,9 @@ class tile_values {
   }
 
  private:
-  using length_function = std::uint32_t (*)(shape, std::uint32_t);
-  template <class Layer>
-  static std::uint32_t length_after(shape in, std::uint32_t length) {
-    if constexpr (detail::has_output_length<Layer>) {
-      return static_cast<std::uint32_t>(Layer::output_length(in, length));
-    } else {
-      return length;
-    }
-  }
+  using length_function = std::size_t (*)(shape, std::size_t);
   static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<length_function, size>{&tile_values::length_after<typename program::template layer_at<Index>>...};
+    return std::array<length_function, size>{&detail::output_length_of<typename program::template layer_at<Index>>...};
   }
   (std::make_index_sequence<size>{});
 
@@ -6883,37 +9275,47 @@ class passes : public tile_values<Network> {
   using base::size;
   using base::table;
 
-  passes(const Network& network, const scalar* panels, scalar* workspace, layer_randomness randomness = {})
-      : base{network, workspace}, panels_{panels}, randomness_{randomness} {}
+  /// `rows`: the rows of the tile's samples (deferred.hpp).
+  passes(const Network& network, const scalar* panels, scalar* workspace, scalar* rows,
+         layer_randomness randomness = {})
+      : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
 
-  void forward(index begin, index end) {
+  void forward(index begin, index end) { forward(0, size, begin, end); }
+  /// Nodes first .. last - 1.
+  void forward(std::size_t first, std::size_t last, index begin, index end) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (std::size_t i = 0; i < size; ++i) {
+      for (std::size_t i = first; i < last; ++i) {
         (this->*steps[i])(begin, end);
         trim(i + 1, begin, end, false);
       }
     }
     (std::make_index_sequence<size>{});
+    if (last < size) return;
     const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
   }
 
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node)` is called once the
-  /// gradient of the node's output is complete and before its input's is formed.
+  /// From the last node to the first that has a parameter at or before it. `when_complete(node, begin, end)` is called
+  /// once the gradient of the node's output is complete and before its input's is formed.
   template <class Function>
   void backward(index begin, index end, Function&& when_complete) {
+    backward(0, size, begin, end, when_complete);
+  }
+  /// Of nodes first .. last - 1.
+  template <class Function>
+  void backward(std::size_t first, std::size_t last, index begin, index end, Function&& when_complete) {
     [&]<std::size_t... Index>(std::index_sequence<Index...>) {
       static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
-      for (std::size_t i = size; i-- > 0;) {
+      for (std::size_t i = last; i-- > first;) {
         const node_row& row = table.nodes[i];
         if (!row.backward) continue;
         trim(i + 1, begin, end, true);
         if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
           (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
-          when_complete(i);
+          when_complete(i, begin, end);
         } else {
-          if (row.parameter_count > 0) when_complete(i);
+          if (row.parameter_count > 0) when_complete(i, begin, end);
           (this->*steps[i])(begin, end);
         }
       }
@@ -7140,12 +9542,24 @@ class passes : public tile_values<Network> {
   void affine_forward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    through_windows(row, panels_, end - begin, {in.value_layout, at(in.value, begin), in.value.sample},
-                    {out.value_layout, at(out.value, begin), out.value.sample}, bias_of(row), false);
+    const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
+    const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
+    if (row.deferred) {
+      through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
+                      rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
+    } else {
+      through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
+    }
   }
   void affine_backward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
+    if (row.deferred) {
+      through_weights_adjoint<scalar>(
+          row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+          {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+      return;
+    }
     through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
   }
@@ -7164,6 +9578,7 @@ class passes : public tile_values<Network> {
   }
 
   const scalar* panels_;
+  scalar* rows_;
   layer_randomness randomness_;
 };
 
@@ -7226,13 +9641,14 @@ struct chunk_segments {
     }
     return here;
   }
-  /// The same for all samples of a tile, with weight 1 in every sum.
-  void keep_unit(passes<Network>& pass, std::size_t first, std::size_t node, index samples, std::size_t sum_count) {
+  /// The same for samples of a tile, with weight 1 in every sum.
+  void keep_unit(passes<Network>& pass, std::size_t first, std::size_t node, index begin, index end,
+                 std::size_t sum_count) {
     if constexpr (table.sparse_count > 0) {
       for_each_table(node, [&](std::size_t k) {
-        for (index b = 0; b < samples; ++b) keep(pass, first, k, b);
+        for (index b = begin; b < end; ++b) keep(pass, first, k, b);
         for (std::size_t s = 0; s < sum_count; ++s) {
-          for (index b = 0; b < samples; ++b) weight(s, k, first, b) = 1;
+          for (index b = begin; b < end; ++b) weight(s, k, first, b) = 1;
         }
       });
     }
@@ -7247,6 +9663,168 @@ struct chunk_segments {
     return static_cast<index>(first - chunk_first) + b;
   }
 };
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/deferred.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
+//
+// Of a block with one position, G_b = delta_b (x) x_b. A sample leaves a row: x in PyTorch's order and delta, of all
+// such blocks. After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is written straight
+// into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds over the chunk's
+// samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al. 2022,
+// arXiv:2210.00038).
+//
+// w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
+// it is not finite: nothing is multiplied by 0 that could give anything else.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The row of a sample of the chunk.
+template <class Network>
+[[nodiscard]] auto* deferred_row(pergrad::tape<Network>& tape, index sample) noexcept {
+  return tape_access::rows(tape) + sample * program<Network>::table.deferred_size;
+}
+/// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
+template <class Network>
+[[nodiscard]] auto* deferred_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t number) noexcept {
+  return tape_access::row_weights(tape) +
+         static_cast<index>(sum * program<Network>::table.deferred_count + number) * chunk_samples<Network>;
+}
+
+/// The sum over one chunk of one block.
+template <class Scalar>
+struct deferred_sum {
+  const outer_leaf& leaf;
+  const Scalar* rows;     ///< of the chunk's first sample
+  index row_step;         ///< to the next one's
+  index samples;          ///< of the chunk
+  const Scalar* weights;  ///< of the samples; null: all are 1
+  Scalar scale;
+  bool onto;     ///< add to what is there
+  Scalar* out;   ///< of the block
+  Scalar* room;  ///< for weighted deltas of a stretch of outputs
+
+  [[nodiscard]] Scalar weight(index b) const noexcept { return weights == nullptr ? Scalar{1} : weights[b]; }
+
+  /// Outputs [first, first + count).
+  void form(index first, index count) const noexcept {
+    for (index b = 0; b < samples; ++b) {
+      const Scalar* delta = rows + b * row_step + leaf.row_delta + first;
+      Scalar* to = room + b * deferred_stretch;
+      if (weight(b) == 0) {
+        std::fill_n(to, count, Scalar{0});
+        continue;
+      }
+      const Scalar factor = scale * weight(b);  // of a clipped sum the weight itself: its scale is 1
+      for_each_vector<Scalar>(
+          count, [&](index n, const auto& lanes) { lanes.store(to + n, splat(factor) * lanes.load(delta + n)); });
+    }
+    // As much of X as stays in the cache, and few enough rows of the result to stream through it side by side.
+    constexpr index streams = 24;
+    const index width = leaf.view_width();
+    const index columns = std::max<index>(256, cached_elements / std::max<index>(1, samples) / line * line);
+    for (index k = 0; k < width; k += columns) {
+      for (index n = 0; n < count; n += streams) {
+        const product_shape shape{{{}, {}, {std::min(streams, count - n), 1, width}},
+                                  {{}, {}, {samples, deferred_stretch, row_step}},
+                                  std::min(columns, width - k)};
+        const Scalar* const deltas = room + n;
+        Scalar* const to = out + (first + n) * width + k;
+        if (onto) {
+          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::add{});
+        } else {
+          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::store{});
+        }
+      }
+    }
+  }
+
+  /// The same for sum_b w_b G_b², element by element.
+  void form_squares(index first, index count) const noexcept {
+    const index width = leaf.view_width();
+    for (index n = first; n < first + count; ++n) {
+      Scalar* to = out + n * width;
+      if (!onto) std::fill_n(to, width, Scalar{0});
+      for (index b = 0; b < samples; ++b) {
+        if (weight(b) == 0) continue;
+        const Scalar* x = rows + b * row_step + leaf.row_x;
+        const vector<Scalar> delta = splat(rows[b * row_step + leaf.row_delta + n]);
+        const vector<Scalar> factor = splat(scale * weight(b));
+        for_each_vector<Scalar>(width, [&](index i, const auto& lanes) {
+          const vector<Scalar> value = delta * lanes.load(x + i);
+          lanes.store(to + i, lanes.load(to + i) + factor * (value * value));
+        });
+      }
+    }
+  }
+
+ private:
+  static constexpr index cached_elements = (index{1} << 19) / static_cast<index>(sizeof(Scalar));
+};
+
+/// Sets x to zero in the rows that a sum leaves out, where it is not finite: it will be multiplied by 0.
+template <class Scalar>
+inline void clear_left_out(const outer_leaf& leaf, Scalar* rows, index row_step, index samples,
+                           const Scalar* weights) noexcept {
+  for (index b = 0; b < samples; ++b) {
+    if (weights[b] != 0) continue;
+    Scalar* x = rows + b * row_step + leaf.row_x;
+    if (!std::isfinite(squares(static_cast<const Scalar*>(x), leaf.view_width()))) {
+      std::fill_n(x, leaf.view_width(), Scalar{0});
+    }
+  }
+}
+
+/// Adds the rows of a chunk's samples to all sums.
+template <class Network>
+void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
+                  const run_request<typename Network::scalar>& request, index chunk_first, index samples) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  constexpr auto stretches = [](const outer_leaf& leaf) {
+    return leaf.deferred ? (leaf.outputs + stretch_of(leaf) - 1) / stretch_of(leaf) : 0;
+  };
+  constexpr index tasks = [stretches] {
+    index count = 0;
+    for (std::size_t k = 0; k < table.outer_count; ++k) count += stretches(table.outer[k]);
+    return count;
+  }();
+  scalar* const rows = deferred_row(tape, 0);
+  // Sums with weight 1 first: they want what others leave out.
+  for (const bool unit : {true, false}) {
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      const sum_request<scalar>& sum = request.sums[s];
+      if (sum.unit != unit) continue;
+      for (std::size_t k = 0; !unit && k < table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        if (!leaf.deferred) continue;
+        clear_left_out(leaf, rows, table.deferred_size, samples,
+                       static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
+      }
+      executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
+        auto task = static_cast<index>(task_number);
+        std::size_t k = 0;
+        for (; task >= stretches(table.outer[k]); ++k) task -= stretches(table.outer[k]);
+        const outer_leaf& leaf = table.outer[k];
+        const index first = task * stretch_of(leaf);
+        const index count = std::min(stretch_of(leaf), leaf.outputs - first);
+        const deferred_sum<scalar> form{leaf,
+                                        rows,
+                                        table.deferred_size,
+                                        samples,
+                                        unit ? nullptr : deferred_weights(tape, s, leaf.number),
+                                        static_cast<scalar>(sum.scale),
+                                        sum.accumulate || chunk_first > 0,
+                                        sum.out + leaf.parameters,
+                                        tape_access::worker_room(tape, worker)};
+        if (sum.squares) {
+          form.form_squares(first, count);
+        } else {
+          form.form(first, count);
+        }
+      });
+    }
+  }
+}
 
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/gather.hpp - sums of outer products from where they were formed to where the caller wants them
@@ -7275,7 +9853,7 @@ struct lane_sum {
   /// The sums of `count` elements from `native` on into `totals`.
   void add_lanes(index native, index count, Scalar* totals) const noexcept {
     for_each_vector<Scalar>(count, [&](index i, const auto& part) {
-      vector<Scalar> total{};
+      vector<Scalar> total = splat(Scalar{0});
       for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
       part.store(totals + i, total * splat(scale));
     });
@@ -7323,26 +9901,30 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 namespace pergrad::inline v0_1::on_host {
 
 /// Weights of outputs [first, last) from PyTorch's order into the forward panel
-/// `[group][kd][kh][kw][channel][output]`.
+/// `[group][block of outputs][kd][kh][kw][channel][output]`, with blocks of `block` outputs.
 template <class Scalar>
-inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last,
+                         index block) {
   const auto taps = static_cast<index>(map.kernel.size());
   const auto channels = static_cast<index>(map.in_channels / map.groups);
   const auto outputs = static_cast<index>(map.group_outputs());
   const index width = channels * taps;
   for (index n = first; n < last;) {
     // A cache line of outputs at a time: every line of the panel is written once and whole.
-    const index together = std::min({line - n % outputs % line, outputs - n % outputs, last - n});
+    const index output = n % outputs;
+    const index together = std::min({line - output % line, outputs - output, last - n});
+    const index first_of_block = output / block * block;
+    const index step = std::min(block, outputs - first_of_block);
     const Scalar* from = weights + n * width;
-    Scalar* to = panel + n / outputs * width * outputs + n % outputs;
+    Scalar* to = panel + n / outputs * width * outputs + first_of_block * width + output - first_of_block;
     if (taps == 1) {
-      transpose(from, width, together, width, to, outputs);
+      transpose(from, width, together, width, to, step);
       n += together;
       continue;
     }
     for (index c = 0; c < channels; ++c) {
       for (index tap = 0; tap < taps; ++tap) {
-        Scalar* out = to + (tap * channels + c) * outputs;
+        Scalar* out = to + (tap * channels + c) * step;
         const Scalar* in = from + c * taps + tap;
         if (together == line) {
           for (index j = 0; j < line; ++j) out[j] = in[j * width];
@@ -7355,9 +9937,9 @@ inline void pack_forward(const affine_map& map, const Scalar* weights, Scalar* p
   }
 }
 
-/// Weights of outputs [first, last) into the backward panel: per group and phase
-/// `[tap plane][tap row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]`
-/// for a view that sees everything once.
+/// Weights of outputs [first, last) into the backward panel: per group and phase `[block of channels][tap plane][tap
+/// row][tap column][output][channel]` with the taps turned round, or `[output][kd][kh][kw][channel]` for a view that
+/// sees everything once.
 template <class Scalar>
 inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* panel, index first, index last) {
   const affine_map& map = row.map;
@@ -7380,17 +9962,22 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
       const auto turned = [](const phase& axis, index tap) {
         return axis.first_tap + (axis.taps - 1 - tap) * axis.tap_step;
       };
+      const index phase_taps = planes.taps * rows.taps * columns.taps;
       for (index i = 0; i < planes.taps; ++i) {
         for (index j = 0; j < rows.taps; ++j) {
           const index tap_row = turned(planes, i) * kernel_area + turned(rows, j) * kernel_width;
           for (index k = 0; k < columns.taps; ++k) {
             const index tap = tap_row + turned(columns, k);
-            Scalar* line_out = to + (((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs) * channels;
-            for (index c = 0; c < channels; ++c) line_out[c] = from[c * taps + tap];
+            const index number = ((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs;
+            for (index block = 0; block < channels; block += panel_block) {
+              const index width = columns_of_block(channels, block);
+              Scalar* line_out = to + block * phase_taps * outputs + number * width;
+              for (index c = 0; c < width; ++c) line_out[c] = from[(block + c) * taps + tap];
+            }
           }
         }
       }
-      to += planes.taps * rows.taps * columns.taps * outputs * channels;
+      to += phase_taps * outputs * channels;
     });
   }
 }
@@ -7402,7 +9989,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
     const matrix& from = row.matrices[static_cast<std::size_t>(k)];
     pack_forward(affine_map{.in_channels = from.columns, .in_size = {1}, .out_channels = from.rows, .out_size = {1}},
                  weights + from.offset, panels + row.panel_offsets[static_cast<std::size_t>(k)], 0,
-                 static_cast<index>(from.rows));
+                 static_cast<index>(from.rows), static_cast<index>(from.rows));
   }
 }
 
@@ -7411,6 +9998,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
   return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
 }
 [[nodiscard]] constexpr index pack_tasks(const node_row& row) {
+  if (row.deferred) return 0;
   return row.kind == node_kind::affine
              ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
          : row.matrix_count > 0 ? 1
@@ -7440,7 +10028,7 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
       if (for_dx || !row.map.adjoint) {
-        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+        pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
       }
       if (for_dx || row.map.adjoint) {
         pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
@@ -7453,6 +10041,110 @@ void pack_panels(const host& executor, const Network& network, typename Network:
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/worker.hpp - one thread's part of a pass: tiles through forward, loss, backward, facts and sums
 
+// pergrad/host/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One thread's leaves: its workspace, and its room for gradients of samples and for scaled deltas. Samples are those
+/// from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
+template <class Network>
+struct leaf_sums {
+  using scalar = typename Network::scalar;
+  using program = on_host::program<Network>;
+  static constexpr const auto& table = program::table;
+
+  const run_request<scalar>& request;
+  const scalar* workspace;
+  scalar* kept;
+  scalar* scaled;
+  index kept_sample;  ///< from a sample's kept gradient to the next one's
+
+  /// Weights of one sum for the samples of a tile, one a layer with parameters.
+  using weight_table = std::array<scalar, 16>;
+
+  /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
+  [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
+    return kept + (node < table.split ? sample % table.cache_tile : sample) * kept_sample + native;
+  }
+  /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
+  void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      add_unit_sum(node, begin, end, sums + static_cast<index>(s) * table.lane_size);
+    }
+  }
+  void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      if (table.outer[k].deferred) continue;
+      const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
+      kernel.add_sum(end - begin, sum + table.outer[k].native, scratch);
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      for (index b = begin; b < end; ++b) {
+        instantiate(leaf, workspace, b, scratch);
+        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
+      }
+    }
+  }
+
+  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
+  void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
+                bool squared, scalar* sum) {
+    constexpr index stretch = index{1} << 12;
+    for (index first = 0; first < count; first += stretch) {
+      const index here = std::min(stretch, count - first);
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        const scalar* gradient = kept_gradient(b, node, native + first);
+        if (squared) {
+          add_scaled_squares_to(sum + native + first, weight, gradient, here);
+        } else {
+          add_scaled_to(sum + native + first, weight, gradient, here);
+        }
+      }
+    }
+  }
+
+  void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
+    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
+    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight == 0) continue;
+        instantiate_one(b);
+        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
+      }
+    };
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (leaf.deferred) continue;  // the first pass has left its rows
+      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
+      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
+        if (leaf.use.first) add_kept(node, leaf.native, leaf.size(), begin, end, weights, false, sum);
+      } else if (leaf.delta_stride == 1) {
+        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
+      } else {
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, scratch); });
+      }
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      if (leaf.use.shared()) {
+        if (leaf.use.first) add_kept(node, leaf.native, leaf.count, begin, end, weights, false, sum);
+        continue;
+      }
+      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/rows.hpp - one sample's gradient, written out in PyTorch's order
 
 namespace pergrad::inline v0_1::on_host {
@@ -7479,7 +10171,7 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
       row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
     }
   }
-  for (std::size_t k = 0; k < table.sparse_count; ++k) {
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {  // != and not <: nvcc warns of < 0
     const sparse_leaf& leaf = table.sparse[k];
     if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
   }
@@ -7504,18 +10196,30 @@ struct worker {
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
-  scalar* kept = tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, 16> losses{};
   std::array<double, 16> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
+  leaf_sums<Network> leaves{request, workspace,
+                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
+                            forms_deferred(request) ? table.native_size : table.lane_size};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
+
+  /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
+  [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
+    const bool every = request.needs_every_gradient();
+    for (std::size_t k = 0; k < table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (leaf.deferred && request.method_of(leaf, every) == norm_method::instantiate) return true;
+    }
+    return false;
+  }
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace, request.randomness};
+    passes<Network> pass{network, tape_access::panels(tape), workspace, row_of(first, 0), request.randomness};
     pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
@@ -7523,34 +10227,52 @@ struct worker {
         forward_backward(pass, first, b, b + 1);
         collect_all(pass, first, b, b + 1);
       }
-    } else {
-      pass.forward(0, samples);
-      evaluate_loss(pass, first, 0, samples);
-      if (!request.backward) {
-        observe(pass, first, samples);
-        return;
-      }
-      if (facts_wanted) clear_parts(samples);
-      pass.backward(0, samples, [&](std::size_t node) {
-        if (facts_wanted) {
-          collect(pass, first, node, 0, samples);
-        } else {
-          add_unit_sums(node, samples, sums);
-          sparse.keep_unit(pass, first, node, samples, request.sum_count);
-        }
-      });
+      conclude(pass, first, 0, samples, sums);
+      return;
     }
+    for_each_part(samples, [&](index begin, index end) { pass.forward(0, table.split, begin, end); });
+    pass.forward(table.split, program::size, 0, samples);
+    evaluate_loss(pass, first, 0, samples);
+    if (!request.backward) {
+      observe(pass, first, 0, samples);
+      return;
+    }
+    if (facts_wanted) clear_parts(samples);
+    const auto when_complete = [&](std::size_t node, index begin, index end) {
+      if (facts_wanted) {
+        collect(pass, first, node, begin, end);
+      } else {
+        keep_deltas(first, node, begin, end);
+        leaves.add_unit_sums(node, begin, end, sums);
+        sparse.keep_unit(pass, first, node, begin, end, request.sum_count);
+      }
+    };
+    pass.backward(table.split, program::size, 0, samples, when_complete);
+    for_each_part(samples, [&](index begin, index end) {
+      pass.backward(0, table.split, begin, end, when_complete);
+      conclude(pass, first, begin, end, sums);
+    });
+  }
+  /// Calls f(begin, end) for parts of a tile that stay in the cache.
+  template <class Function>
+  static void for_each_part(index samples, Function&& f) {
+    for (index begin = 0; begin < samples; begin += table.cache_tile) {
+      f(begin, std::min(samples, begin + table.cache_tile));
+    }
+  }
+  /// What is left to do once the gradients of some samples are complete.
+  void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
-    observe(pass, first, samples);
+    observe(pass, first, begin, end);
     if (!facts_wanted) return;
-    write_rows(pass, first, samples);
-    form_sums(pass, first, samples, sums);
+    write_rows(pass, first, begin, end);
+    form_sums(pass, first, begin, end, sums);
   }
 
   void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
     pass.forward(begin, end);
     evaluate_loss(pass, first, begin, end);
-    pass.backward(begin, end, [](std::size_t) {});
+    pass.backward(begin, end, [](std::size_t, index, index) {});
   }
   void collect_all(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (begin == 0) clear_parts(table.tile);
@@ -7573,10 +10295,27 @@ struct worker {
   [[nodiscard]] norm_part& part(index sample, std::size_t node) {
     return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
   }
-  [[nodiscard]] scalar* kept_gradient(index sample, index native) { return kept + sample * table.native_size + native; }
+  /// The row of a sample of the tile; nothing without deferred leaves.
+  [[nodiscard]] scalar* row_of(std::size_t first, index b) {
+    return deferred_row(tape, static_cast<index>(first - chunk_first) + b);
+  }
+  /// The other half of a node's rows: the forward pass has left x there.
+  void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
+    if constexpr (table.deferred_count > 0) {
+      if (!table.nodes[node].deferred) return;
+      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+      for (std::size_t k = outer_first; k < outer_last; ++k) {
+        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
+        for (index b = begin; b < end; ++b) {
+          std::copy_n(kernel.delta(b, 0), table.outer[k].outputs, row_of(first_sample, b) + table.outer[k].row_delta);
+        }
+      }
+    }
+  }
 
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
   void collect(passes<Network>& pass, std::size_t first_sample, std::size_t node, index begin, index end) {
+    keep_deltas(first_sample, node, begin, end);
     if constexpr (table.sparse_count > 0) {
       sparse.for_each_table(node, [&](std::size_t k) {
         for (index b = begin; b < end; ++b) {
@@ -7609,11 +10348,12 @@ struct worker {
             to += kernel.rounding(b);
             break;
           default: {
-            scalar* gradient = kept_gradient(b, leaf.native);
+            scalar* gradient = leaves.kept_gradient(b, node, leaf.native);
             const double squared =
                 leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
             if (leaf.use.first) to.squared += squared;
-            if (leaf.use.first && request.direction != nullptr) project(b, leaf.native, leaf.size());
+            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+            if (leaf.use.first && request.direction != nullptr) project(b, node, leaf.native, leaf.size());
             break;
           }
         }
@@ -7623,43 +10363,20 @@ struct worker {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        const double squared = instantiate(leaf, workspace, b, kept_gradient(b, leaf.native), !leaf.use.last);
+        const double squared =
+            instantiate(leaf, workspace, b, leaves.kept_gradient(b, node, leaf.native), !leaf.use.last);
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
-        if (request.direction != nullptr) project(b, leaf.native, leaf.count);
+        if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
       }
     }
   }
 
-  void project(index b, index native, index count) {
+  void project(index b, std::size_t node, index native, index count) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(kept_gradient(b, native)),
+        dot(static_cast<const scalar*>(leaves.kept_gradient(b, node, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
-  /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
-  void add_unit_sums(std::size_t node, index samples, scalar* sums) {
-    for (std::size_t s = 0; s < request.sum_count; ++s) {
-      scalar* sum = sums + static_cast<index>(s) * table.native_size;
-      add_unit_sum(node, samples, sum);
-    }
-  }
-  void add_unit_sum(std::size_t node, index samples, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const leaf_kernel<scalar> kernel{table.outer[k], workspace};
-      kernel.add_sum(samples, sum + table.outer[k].native, scratch);
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      for (index b = 0; b < samples; ++b) {
-        instantiate(leaf, workspace, b, scratch);
-        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
-      }
-    }
-  }
-
   [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
     sample_facts<scalar> facts;
     facts.sample = first + static_cast<std::size_t>(b) - request.first;
@@ -7672,8 +10389,8 @@ struct worker {
     }
     return facts;
   }
-  void observe(passes<Network>& pass, std::size_t first, index samples) {
-    for (index b = 0; b < samples && request.observer_count > 0; ++b) {
+  void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
+    for (index b = begin; b < end && request.observer_count > 0; ++b) {
       const sample_facts<scalar> facts = facts_of(pass, first, b);
       for (std::size_t k = 0; k < request.observer_count; ++k)
         request.observers[k].observe(request.observers[k].context, facts);
@@ -7686,8 +10403,6 @@ struct worker {
     return std::isfinite(facts_of(pass, first, b).norm.squared);
   }
 
-  /// Weights of one sum for the samples of a tile, one a layer with parameters.
-  using weight_table = std::array<scalar, 16>;
   void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
     if (sum.unit) {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
@@ -7696,9 +10411,9 @@ struct worker {
     }
   }
 
-  void write_rows(passes<Network>& pass, std::size_t first, index samples) {
+  void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (request.rows == nullptr) return;
-    for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) {
       scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
                                        static_cast<index>(Network::parameter_count);
       std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
@@ -7708,32 +10423,38 @@ struct worker {
         return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
       };
       write_row<Network>(
-          kept_gradient(b, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of, row);
+          leaves.kept_gradient(b, 0, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted,
+          weight_of, row);
     }
   }
 
-  void form_sums(passes<Network>& pass, std::size_t first, index samples, scalar* sums) {
+  void form_sums(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
     // runs the passes anew, and erases what it likes.
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
-        note_segment_weights(pass, s, first, samples);
-        form_sum(pass, sum, first, samples, sums + static_cast<index>(s) * table.native_size);
+        note_weights(pass, s, first, begin, end);
+        form_sum(pass, sum, first, begin, end, sums + static_cast<index>(s) * table.lane_size);
       }
     }
   }
-  /// The sums over tables are formed when the chunk is complete.
-  void note_segment_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index samples) {
-    if constexpr (table.sparse_count > 0) {
+  /// The sums over tables and of deferred leaves are formed when the chunk is complete.
+  void note_weights(passes<Network>& pass, std::size_t sum, std::size_t first, index begin, index end) {
+    if constexpr (table.sparse_count > 0 || table.deferred_count > 0) {
       const sum_request<scalar>& asked = request.sums[sum];
       std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-      for (index b = 0; b < samples; ++b) {
+      const auto weight_of = [&](std::size_t node) { return weights[asked.per_layer ? table.layer_group[node] : 0]; };
+      for (index b = begin; b < end; ++b) {
         weigh(pass, asked, first, b, weights.data());
         for (std::size_t k = 0; k < table.sparse_count; ++k) {
-          const std::size_t group = asked.per_layer ? table.layer_group[table.sparse[k].node] : 0;
-          sparse.weight(sum, k, first, b) = weights[group];
+          sparse.weight(sum, k, first, b) = weight_of(table.sparse[k].node);
+        }
+        for (std::size_t k = 0; k < table.outer_count && table.deferred_count > 0; ++k) {
+          if (!table.outer[k].deferred) continue;
+          deferred_weights(tape, sum, table.outer[k].number)[static_cast<index>(first - chunk_first) + b] =
+              weight_of(table.outer[k].node);
         }
       }
     }
@@ -7743,109 +10464,65 @@ struct worker {
     return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
   }
 
-  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
-                scalar* sum) {
+  void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
+                index end, scalar* sum) {
     if (needs_a_second_pass(request_sum)) {
-      second_pass_sum(pass, request_sum, first, samples, sum);
+      second_pass_sum(pass, request_sum, first, begin, end, sum);
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
     std::array<scalar, groups * 16> weights{};
-    for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) {
       scalar* mine = weights.data() + b * static_cast<index>(groups);
       weigh(pass, request_sum, first, b, mine);
       if (!request_sum.per_layer) std::fill_n(mine + 1, groups - 1, mine[0]);
     }
     const auto weights_of = [&](std::size_t node) {
-      weight_table of_node{};
-      for (std::size_t b = 0; b < static_cast<std::size_t>(samples); ++b) {
+      typename leaf_sums<Network>::weight_table of_node{};
+      for (auto b = static_cast<std::size_t>(begin); b < static_cast<std::size_t>(end); ++b) {
         of_node[b] = weights[b * groups + table.layer_group[node]];
       }
       return of_node;
     };
     for (std::size_t k = 0; k < table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
-      const weight_table leaf_weights = weights_of(leaf.node);
-      if (!leaf.use.first) continue;
+      if (!leaf.use.first || leaf.deferred) continue;
+      const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
+      const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
-        add_kept(leaf.native, leaf.size(), samples, leaf_weights, request_sum.squares, sum);
+        leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        leaf_kernel<scalar>{leaf, workspace}.add_sum(samples, sum + leaf.native, scaled);
+        kernel.add_sum(end - begin, sum + leaf.native, scaled);
       } else {
-        for (index b = 0; b < samples; ++b) {
+        for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
         }
-        leaf_kernel<scalar>{leaf, workspace}.add_weighted_sum(samples, leaf_weights.data(), sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
     }
     for (std::size_t k = 0; k < table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
-      const weight_table leaf_weights = weights_of(leaf.node);
-      add_kept(leaf.native, leaf.count, samples, leaf_weights, request_sum.squares, sum);
+      const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
+      leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
-  void add_kept(index native, index count, index samples, const weight_table& weights, bool squared, scalar* sum) {
-    for (index b = 0; b < samples; ++b) {
-      const scalar weight = weights[static_cast<std::size_t>(b)];
-      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept_gradient(b, native);
-      if (squared) {
-        add_scaled_squares_to(sum + native, weight, gradient, count);
-      } else {
-        add_scaled_to(sum + native, weight, gradient, count);
-      }
-    }
-  }
-
   /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
   /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
   /// hold about.
-  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index samples,
-                       scalar* sum) {
-    weight_table weights{};
-    for (index b = 0; b < samples; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-    pass.forward(0, samples);
-    evaluate_loss(pass, first, 0, samples);
-    pass.backward(0, samples, [&](std::size_t node) {
-      for (index b = 0; b < samples; ++b) {
+  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
+                       index end, scalar* sum) {
+    typename leaf_sums<Network>::weight_table weights{};
+    for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
+    pass.forward(begin, end);
+    evaluate_loss(pass, first, begin, end);
+    pass.backward(begin, end, [&](std::size_t node, index, index) {
+      for (index b = begin; b < end; ++b) {
         if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
         if (!finite(pass, first, b)) pass.erase(node, b);
       }
-      add_weighted_sum(node, samples, weights, sum);
+      leaves.add_weighted_sum(node, begin, end, weights, sum);
     });
-  }
-  void add_weighted_sum(std::size_t node, index samples, const weight_table& weights, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
-    const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
-      for (index b = 0; b < samples; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;
-        instantiate_one(b);
-        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
-      }
-    };
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      const leaf_kernel<scalar> kernel{leaf, workspace};
-      if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(leaf.native, leaf.size(), samples, weights, false, sum);
-      } else if (leaf.delta_stride == 1) {
-        kernel.add_weighted_sum(samples, weights.data(), sum + leaf.native, scaled);
-      } else {
-        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b, scratch); });
-      }
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(leaf.native, leaf.count, samples, weights, false, sum);
-        continue;
-      }
-      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
-    }
   }
 };
 
@@ -7870,6 +10547,9 @@ class engine {
                                   " sums, the tape has room for " + std::to_string(tape.sum_capacity()) +
                                   ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
     }
+    if (tape_access::remote(tape).memory != nullptr) {
+      throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
+    }
     if (executor.thread_count() > tape.worker_count()) {
       throw std::invalid_argument("pergrad: the tape was made for an executor with " +
                                   std::to_string(tape.worker_count()) + " threads, this one has " +
@@ -7877,9 +10557,12 @@ class engine {
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
-    const index tile = request.strategy == strategy_kind::naive ? 1 : table.tile;
-    // Without tables the whole batch is one chunk.
-    const index chunk = table.sparse_count > 0 ? chunk_samples<Network> : std::max<index>(1, count);
+    // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
+    const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
+    const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
+    // Without tables and deferred blocks the whole batch is one chunk.
+    constexpr bool in_chunks = table.sparse_count > 0 || table.deferred_count > 0;
+    const index chunk = in_chunks ? chunk_samples<Network> : std::max<index>(1, count);
     const index tiles = (std::min(count, chunk) + tile - 1) / tile;
     const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
 
@@ -7892,6 +10575,9 @@ class engine {
       run_chunk(executor, network, tape, source, request, lanes, tile, chunk_first, samples, one_by_one);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
+      }
+      if constexpr (table.deferred_count > 0) {
+        sum_deferred(executor, tape, request, chunk_first, samples);
       }
       chunk_first += samples;
     } while (chunk_first < count);
@@ -7912,8 +10598,8 @@ class engine {
       if (first_tile == last_tile) return;
       worker<Network> state{network, tape,   source,
                             request, thread, static_cast<std::size_t>(chunk_first) + request.first};
-      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.native_size;
-      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.native_size, scalar{0});
+      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.lane_size;
+      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.lane_size, scalar{0});
       for (index t = first_tile; t < last_tile; ++t) {
         const index first = t * tile;
         const index samples = std::min(tile, count - first);
@@ -7984,7 +10670,7 @@ class engine {
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
       used[used_count++] =
-          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.native_size;
+          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.lane_size;
     }
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
@@ -8011,7 +10697,7 @@ class engine {
                       });
   }
   [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
-    if (!leaf.use.first) return 0;
+    if (!leaf.use.first || leaf.deferred) return 0;
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
 };
@@ -8212,12 +10898,25 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   }
 
   /// Carries out a request; `count` samples from `first` on.
-  void run(const host& executor, on_host::run_request<scalar>& request) const {
-    using engine = on_host::engine<Network>;
+  template <executor Executor>
+  void run(const Executor& executor, on_host::run_request<scalar>& request) const {
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
     request.randomness = randomness_;
+    if constexpr (detail::device_executor<Executor>) {
+      static_assert(sizeof(typename Executor::template loss_explanation<Loss>) != 0);
+      if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
+                    std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
+        executor.run(*network_, *batch_, *tape_, request);
+      }
+    } else {
+      run_on_host(executor, request);
+    }
+  }
+
+ private:
+  void run_on_host(const host& executor, on_host::run_request<scalar>& request) const {
     on_host::sample_source<scalar> source;
     source.context = this;
     source.input = [](const void* self, std::size_t sample) -> const void* {
@@ -8233,9 +10932,10 @@ class per_sample_gradient_leaf : public detail::expression_tag {
       const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
       return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
     };
-    engine::run(executor, *network_, *tape_, source, request);
+    on_host::engine<Network>::run(executor, *network_, *tape_, source, request);
   }
 
+ public:
   [[nodiscard]] per_sample_gradient_leaf with(norm_method method, std::uint64_t layers) const noexcept {
     per_sample_gradient_leaf result = *this;
     result.method_ = method;
@@ -8364,6 +11064,22 @@ template <class Network, class Loss, random_generator Generator>
 // u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So
 // the norm of what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 
+// pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
+
+namespace pergrad::inline v0_1::limits {
+
+/// Distance from 1 to the next larger number.
+template <class Scalar>
+inline constexpr Scalar epsilon = std::numeric_limits<Scalar>::epsilon();
+/// The largest finite number.
+template <class Scalar>
+inline constexpr Scalar largest = std::numeric_limits<Scalar>::max();
+/// The smallest number above 0, subnormal.
+template <class Scalar>
+inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
+
+}  // namespace pergrad::inline v0_1::limits
+
 namespace pergrad::inline v0_1 {
 
 /// What is known of a squared norm; see the head of this file.
@@ -8372,25 +11088,30 @@ struct norm_bound {
   double error = 0;
   double slack = 0;
   double spread = 0;
+
+  [[nodiscard]] PERGRAD_HD friend norm_bound operator+(const norm_bound& a, const norm_bound& b) noexcept {
+    return {a.squared + b.squared, a.error + b.error, a.slack + b.slack, a.spread + b.spread};
+  }
 };
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
 /// finite.
-[[nodiscard]] inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
-  const double unit = std::numeric_limits<double>::epsilon();
+[[nodiscard]] PERGRAD_HD inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
+  constexpr double unit = limits::epsilon<double>;
   return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
 }
 
 /// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is
 /// known while it could never be written down, by others it overflows, and all must leave it out alike.
 template <class Scalar>
-[[nodiscard]] inline bool is_finite_norm(double norm) noexcept {
-  return norm <= static_cast<double>(std::numeric_limits<Scalar>::max());
+[[nodiscard]] PERGRAD_HD inline bool is_finite_norm(double norm) noexcept {
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
+  return norm <= largest;
 }
 
 /// `value` as a Scalar, rounded towards zero. Precondition: value >= 0.
 template <class Scalar>
-[[nodiscard]] inline Scalar rounded_down(double value) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar rounded_down(double value) noexcept {
   const auto rounded = static_cast<Scalar>(value);
   return static_cast<double>(rounded) > value ? std::nextafter(rounded, Scalar{0}) : rounded;
 }
@@ -8399,14 +11120,14 @@ namespace detail {
 
 /// C' of the head of this file: what of `bound` is left for a gradient beside the smallest numbers' rounding.
 template <class Scalar>
-[[nodiscard]] inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
-  const double subnormal = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+[[nodiscard]] PERGRAD_HD inline double clip_room(norm_bound known, std::size_t count, double bound) noexcept {
+  constexpr auto subnormal = static_cast<double>(limits::least_subnormal<Scalar>);
   return bound - (2 * std::sqrt(static_cast<double>(count)) + known.spread) * subnormal;
 }
 /// room / divisor with room for two roundings, rounded towards zero; 0 where there is no room.
 template <class Scalar>
-[[nodiscard]] inline Scalar safe_quotient(double room, double divisor) noexcept {
-  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+[[nodiscard]] PERGRAD_HD inline Scalar safe_quotient(double room, double divisor) noexcept {
+  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
   return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
 }
 
@@ -8414,10 +11135,10 @@ template <class Scalar>
 
 /// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
 template <class Scalar>
-[[nodiscard]] inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
   const double room = detail::clip_room<Scalar>(known, count, bound);
   return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
 }
@@ -8425,8 +11146,8 @@ template <class Scalar>
 /// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
 /// arXiv:2206.07136).
 template <class Scalar>
-[[nodiscard]] inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
-                                             double stability) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
+                                                        double stability) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, bound), norm + stability);
@@ -9042,6 +11763,7 @@ class bounded_sum : public detail::expression_tag {
   using value_type = scalar;
   bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
+  [[nodiscard]] const clipped_gradients<Leaf, Rule>& clipped() const noexcept { return clipped_; }
   [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
   /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is
   /// replaced.
@@ -9333,10 +12055,33 @@ namespace detail {
 
 inline constexpr std::size_t gaussian_tile = 512;
 
+/// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused
+/// multiply-add (`sum` may be `out`). All families give the same bits.
+struct gaussian_kernels {
+  void (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, float (&z)[gaussian_tile]) noexcept;
+  void (*add_float)(float scale, const float* z, const float* sum, float* out, std::size_t count) noexcept;
+  void (*add_double)(double scale, const float* z, const double* sum, double* out, std::size_t count) noexcept;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
+// The family of the flags, then those beyond it, each under its target (detail/processor.hpp).
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
 /// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
 template <int Lanes>
-[[gnu::always_inline]] inline typename lanes<Lanes>::f32 minus_two_log(typename lanes<Lanes>::u32 high,
-                                                                       typename lanes<Lanes>::u32 low) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
@@ -9352,8 +12097,8 @@ template <int Lanes>
   const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
   const u32 exponent =
       shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = to_float<Lanes>(std::bit_cast<i32>(fraction)) * 0x1p-32F;
-  const f32 k = to_float<Lanes>(std::bit_cast<i32>(exponent));
+  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
+  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
   f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
   q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
   q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
@@ -9364,27 +12109,28 @@ template <int Lanes>
   q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
   q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
   q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), f * q);
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
 }
 
 /// Two Gaussians from three words.
 template <int Lanes>
-[[gnu::always_inline]] inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                              const typename lanes<Lanes>::u32& low,
-                                              const typename lanes<Lanes>::u32& angle,
-                                              typename lanes<Lanes>::f32& along_cosine,
-                                              typename lanes<Lanes>::f32& along_sine) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                                         const typename lanes<Lanes>::u32& low,
+                                                         const typename lanes<Lanes>::u32& angle,
+                                                         typename lanes<Lanes>::f32& along_cosine,
+                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
   const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g = to_float<Lanes>(std::bit_cast<i32>((angle << 2U) | 2U)) * 0x1p-32F;
-  const f32 g2 = g * g;
+  const f32 g =
+      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 g2 = product<Lanes>(g, g);
   f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = s * g;
+  s = product<Lanes>(s, g);
   f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
@@ -9396,8 +12142,8 @@ template <int Lanes>
   const u32 negative_sine = angle & 0x8000'0000U;
   const f32 x = odd ? s : c;
   const f32 y = odd ? c : s;
-  along_cosine = radius * std::bit_cast<f32>(std::bit_cast<u32>(x) ^ negative_cosine);
-  along_sine = radius * std::bit_cast<f32>(std::bit_cast<u32>(y) ^ negative_sine);
+  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
+  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
 }
 
 /// All 512 Gaussians of one tile.
@@ -9408,20 +12154,814 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
   using u32 = typename lanes<Lanes>::u32;
   for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 high[16];
-    u32 low[16];
-    u32 angle[16];
-    chacha_lanes<Lanes>(key, nonce, counter, high);
-    chacha_lanes<Lanes>(key, nonce, counter + 16U, low);
-    chacha_lanes<Lanes>(key, nonce, counter + 32U, angle);
+    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     for (std::size_t row = 0; row < 16; ++row) {
       f32 along_cosine;
       f32 along_sine;
-      box_muller<Lanes>(high[row], low[row], angle[row], along_cosine, along_sine);
+      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
       std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
       std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
     }
   }
+}
+
+template <class Scalar>
+[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return __builtin_fmaf(scale, z, x);
+  } else {
+    return __builtin_fma(scale, static_cast<double>(z), x);
+  }
+}
+
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2. `sum` may be `out`.
+template <int Lanes, class Scalar>
+inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
+    using f32 = typename lanes<Lanes>::f32;
+    const f32 scales = splat_f32<Lanes>(scale);
+    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
+      f32 gaussians;
+      f32 sums;
+      std::memcpy(&gaussians, z + i, sizeof gaussians);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      sums = fused<Lanes>(scales, gaussians, sums);
+      std::memcpy(out + i, &sums, sizeof sums);
+    }
+  }
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
+}
+
+inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
+                                            &add_scaled_lanes<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#undef PERGRAD_KERNELS
+#undef PERGRAD_FAMILY
+#undef PERGRAD_VECTOR_BYTES
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_FAMILY 1
+#define PERGRAD_VECTOR_BYTES 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
+    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    using i32 = typename lanes<Lanes>::i32;
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the others use
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const u32 zero{};
+  const auto top_is_empty = high == zero;
+  const u32 upper = top_is_empty ? (low | 1U) : high;
+  const u32 lower = top_is_empty ? zero : low;
+  const u32 shift = leading_zeros<Lanes>(upper);
+  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
+  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
+  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
+  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
+  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
+  const u32 exponent =
+      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
+  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
+  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
+  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+}
+
+/// Two Gaussians from three words.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                                         const typename lanes<Lanes>::u32& low,
+                                                         const typename lanes<Lanes>::u32& angle,
+                                                         typename lanes<Lanes>::f32& along_cosine,
+                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
+  const f32 g =
+      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 g2 = product<Lanes>(g, g);
+  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
+  s = product<Lanes>(s, g);
+  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
+  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
+  const auto odd = (angle & 0x4000'0000U) != u32{};
+  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
+  const u32 negative_sine = angle & 0x8000'0000U;
+  const f32 x = odd ? s : c;
+  const f32 y = odd ? c : s;
+  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
+  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+}
+
+/// All 512 Gaussians of one tile.
+template <int Lanes>
+inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                               float (&z)[gaussian_tile]) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
+    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::size_t row = 0; row < 16; ++row) {
+      f32 along_cosine;
+      f32 along_sine;
+      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
+      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+  }
+}
+
+template <class Scalar>
+[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return __builtin_fmaf(scale, z, x);
+  } else {
+    return __builtin_fma(scale, static_cast<double>(z), x);
+  }
+}
+
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2. `sum` may be `out`.
+template <int Lanes, class Scalar>
+inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
+    using f32 = typename lanes<Lanes>::f32;
+    const f32 scales = splat_f32<Lanes>(scale);
+    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
+      f32 gaussians;
+      f32 sums;
+      std::memcpy(&gaussians, z + i, sizeof gaussians);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      sums = fused<Lanes>(scales, gaussians, sums);
+      std::memcpy(out + i, &sums, sizeof sums);
+    }
+  }
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
+}
+
+inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
+                                            &add_scaled_lanes<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_FAMILY
+#undef PERGRAD_VECTOR_BYTES
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_FAMILY 2
+#define PERGRAD_VECTOR_BYTES 64
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
+    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    using i32 = typename lanes<Lanes>::i32;
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the others use
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const u32 zero{};
+  const auto top_is_empty = high == zero;
+  const u32 upper = top_is_empty ? (low | 1U) : high;
+  const u32 lower = top_is_empty ? zero : low;
+  const u32 shift = leading_zeros<Lanes>(upper);
+  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
+  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
+  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
+  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
+  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
+  const u32 exponent =
+      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
+  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
+  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
+  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+}
+
+/// Two Gaussians from three words.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                                         const typename lanes<Lanes>::u32& low,
+                                                         const typename lanes<Lanes>::u32& angle,
+                                                         typename lanes<Lanes>::f32& along_cosine,
+                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
+  const f32 g =
+      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 g2 = product<Lanes>(g, g);
+  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
+  s = product<Lanes>(s, g);
+  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
+  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
+  const auto odd = (angle & 0x4000'0000U) != u32{};
+  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
+  const u32 negative_sine = angle & 0x8000'0000U;
+  const f32 x = odd ? s : c;
+  const f32 y = odd ? c : s;
+  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
+  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+}
+
+/// All 512 Gaussians of one tile.
+template <int Lanes>
+inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                               float (&z)[gaussian_tile]) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
+    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::size_t row = 0; row < 16; ++row) {
+      f32 along_cosine;
+      f32 along_sine;
+      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
+      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+  }
+}
+
+template <class Scalar>
+[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return __builtin_fmaf(scale, z, x);
+  } else {
+    return __builtin_fma(scale, static_cast<double>(z), x);
+  }
+}
+
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2. `sum` may be `out`.
+template <int Lanes, class Scalar>
+inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
+    using f32 = typename lanes<Lanes>::f32;
+    const f32 scales = splat_f32<Lanes>(scale);
+    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
+      f32 gaussians;
+      f32 sums;
+      std::memcpy(&gaussians, z + i, sizeof gaussians);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      sums = fused<Lanes>(scales, gaussians, sums);
+      std::memcpy(out + i, &sums, sizeof sums);
+    }
+  }
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
+}
+
+inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
+                                            &add_scaled_lanes<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef PERGRAD_KERNELS
+#undef PERGRAD_FAMILY
+#undef PERGRAD_VECTOR_BYTES
+#endif
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// The kernels of a family, which must be compiled into the program.
+[[nodiscard]] inline const gaussian_kernels& gaussians_of(on_host::kernel_family family) noexcept {
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+  if (family == on_host::kernel_family::avx512) return avx512::gaussians;
+#endif
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+  if (family == on_host::kernel_family::avx2) return avx2::gaussians;
+#endif
+  static_cast<void>(family);
+  return PERGRAD_OWN_KERNELS::gaussians;
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
@@ -9455,33 +12995,18 @@ template <class Scalar>
   return result;
 }
 
-template <class Scalar>
-[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    return __builtin_fmaf(scale, z, x);
-  } else {
-    return __builtin_fma(scale, static_cast<double>(z), x);
-  }
-}
-
-/// out[i] = scale z[i] + out[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2.
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add. `sum` may be `out`. With `native_lanes` the kernels in
+/// use do it, with another number that many lanes of the flags' vectors.
 template <int Lanes, class Scalar>
-inline void add_scaled_gaussians(Scalar scale, const float* z, Scalar* out, std::size_t count) noexcept {
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
-    using f32 = typename lanes<Lanes>::f32;
-    const f32 scales = splat_f32<Lanes>(scale);
-    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
-      f32 gaussians;
-      f32 sums;
-      std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, out + i, sizeof sums);
-      sums = fused<Lanes>(scales, gaussians, sums);
-      std::memcpy(out + i, &sums, sizeof sums);
-    }
+inline void add_scaled_gaussians(Scalar scale, const float* z, const Scalar* sum, Scalar* out,
+                                 std::size_t count) noexcept {
+  if constexpr (Lanes != native_lanes) {
+    add_scaled_lanes<Lanes>(scale, z, sum, out, count);
+  } else if constexpr (std::is_same_v<Scalar, float>) {
+    gaussians_of(on_host::kernel_family_in_use()).add_float(scale, z, sum, out, count);
+  } else {
+    gaussians_of(on_host::kernel_family_in_use()).add_double(scale, z, sum, out, count);
   }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], out[i]);
 }
 
 /// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count).
@@ -9495,7 +13020,11 @@ void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std:
     const std::uint64_t element = first + done;
     const auto offset = static_cast<std::size_t>(element % gaussian_tile);
     const std::size_t piece = std::min(gaussian_tile - offset, count - done);
-    fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, z);
+    if constexpr (Lanes == native_lanes) {
+      gaussians_of(on_host::kernel_family_in_use()).fill_tile(key, nonce, element / gaussian_tile, z);
+    } else {
+      fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, z);
+    }
     visit(done, static_cast<const float*>(z) + offset, piece);
     done += piece;
   }
@@ -9518,7 +13047,8 @@ requires(std::is_same_v<Scalar, float> ||
   const auto scale = detail::rounded_up<Scalar>(standard_deviation);
   detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
                                          [&](std::size_t at, const float* z, std::size_t count) {
-                                           detail::add_scaled_gaussians<Lanes>(scale, z, values.data() + at, count);
+                                           Scalar* const to = values.data() + at;
+                                           detail::add_scaled_gaussians<Lanes>(scale, z, to, to, count);
                                          });
 }
 
@@ -9594,11 +13124,12 @@ class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/) : values_{Network::parameter_count, "a clipped sum"} {}
+  explicit bounded_total(const Executor& /*executor*/)
+      : values_{Network::parameter_count, "a clipped sum", detail::uninitialised} {}
 
-  /// Back to the empty sum.
+  /// Back to the empty sum. Touches no number: the first chunk is assigned, and noise goes on zeros until then.
   void clear() noexcept {
-    std::fill_n(values_.data(), values_.size(), scalar{0});
+    is_empty_ = true;
     sensitivity_ = 0;
   }
   /// The empty sum of chunks that will have this sensitivity: so that a batch without any chunk is noised all the same.
@@ -9611,8 +13142,10 @@ class bounded_total : public detail::expression_tag {
 
  private:
   friend struct gradient_access;
+  bounded_total() = default;
   detail::aligned_buffer<scalar> values_;
   double sensitivity_ = 0;
+  bool is_empty_ = true;  ///< whatever `values_` holds then stands for zeros
 };
 
 /// The library's own way to the numbers behind the types.
@@ -9625,9 +13158,33 @@ struct gradient_access {
   [[nodiscard]] static std::span<typename Network::scalar> values(bounded_total<Network>& total) noexcept {
     return total.values_.span();
   }
+  /// The numbers of a total; null if it is empty.
   template <class Network>
-  [[nodiscard]] static std::span<const typename Network::scalar> values(const bounded_total<Network>& total) noexcept {
-    return total.values_.span();
+  [[nodiscard]] static const typename Network::scalar* sum_of(const bounded_total<Network>& total) noexcept {
+    return total.is_empty_ ? nullptr : total.values_.data();
+  }
+  /// A chunk is about to be written. Returns whether it is to be added to what is there.
+  template <class Network>
+  [[nodiscard]] static bool begin_chunk(bounded_total<Network>& total) noexcept {
+    return !std::exchange(total.is_empty_, false);
+  }
+  /// The first chunk was not finished: its numbers do not count.
+  template <class Network>
+  static void forget_chunk(bounded_total<Network>& total) noexcept {
+    total.is_empty_ = true;
+  }
+  /// A total without memory of its own, for `exchange_memory`.
+  template <class Network>
+  [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {
+    return {};
+  }
+  /// Each gets the other's memory. The numbers of an empty total are never shown, so a released gradient may become a
+  /// sum at any time; a sum may become a released gradient only when every one of its numbers was noised in place or
+  /// overwritten.
+  template <class Network>
+  static void exchange_memory(bounded_total<Network>& total, private_gradient<Network>& gradient) noexcept {
+    std::swap(total.values_, gradient.values_);
+    total.is_empty_ = true;
   }
   /// Notes a chunk's sensitivity. Throws std::logic_error if it differs from that of the chunks before.
   template <class Network>
@@ -9668,17 +13225,38 @@ requires std::is_arithmetic_v<Number>
 
 namespace detail {
 
-/// values = sum + noise, all threads sharing the elements; the bits of the noise depend on (key, step, element) only.
-/// `sum` may be `values`. Precondition: as many.
-template <class Scalar>
+/// What becomes of noised values if nobody uses them on the way: nothing.
+struct unused {
+  [[nodiscard]] auto operator()() const noexcept {
+    return [](std::size_t, auto*, std::size_t) {};
+  }
+};
+
+/// out[i] = sum[i] + noise for `count` values, in one sweep that all threads share; the bits of the noise depend on
+/// (key, step, element) only. `sum` may be `out`; null stands for zeros. `out` may be null: then nothing is stored.
+/// Once nothing can fail any more, `begin` is called; what it returns gets each short stretch as soon as it is noised
+/// and may change it: use(first, values, count), from several threads. Throws std::invalid_argument if the standard
+/// deviation is none, std::out_of_range beyond `gaussians_per_step` values.
+template <class Scalar, class Begin = unused>
 void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-               std::span<const std::type_identity_t<Scalar>> sum, std::span<Scalar> values) {
-  constexpr std::size_t chunk = 1U << 13U;
-  executor.parallel((values.size() + chunk - 1) / chunk, [&](std::size_t task, std::size_t) {
-    const std::size_t first = task * chunk;
-    const std::span<Scalar> to = values.subspan(first, std::min(chunk, values.size() - first));
-    if (sum.data() != values.data()) std::copy_n(sum.data() + first, to.size(), to.data());
-    add_gaussian<Scalar>(key, random_purpose::gradient_noise, step, first, standard_deviation, to);
+               const Scalar* sum, Scalar* out, std::size_t count, const Begin& begin = {}) {
+  require_standard_deviation(standard_deviation);
+  require_gaussians(0, count);
+  const auto scale = rounded_up<Scalar>(standard_deviation);
+  const auto use = begin();
+  constexpr std::size_t share = 4 * gaussian_tile;
+  executor.parallel((count + share - 1) / share, [&](std::size_t task, std::size_t) {
+    const std::size_t first = task * share;
+    for_each_gaussian_piece<native_lanes>(key, random_purpose::gradient_noise, step, first,
+                                          std::min(share, count - first),
+                                          [&](std::size_t at, const float* z, std::size_t size) {
+                                            alignas(64) Scalar passing[gaussian_tile];
+                                            Scalar* const to = out == nullptr ? passing : out + first + at;
+                                            const Scalar* const from = sum == nullptr ? to : sum + first + at;
+                                            if (sum == nullptr) std::fill_n(to, size, Scalar{0});
+                                            add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
+                                            use(first + at, to, size);
+                                          });
   });
 }
 
@@ -9700,13 +13278,20 @@ class noised_sum : public detail::expression_tag {
       throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
     sum_.attach(request, out, false);
   }
-  /// Draws the noise: one step of the generator.
-  void finish(const host& executor, std::span<scalar> out) const {
+  /// Draws the noise: one step of the generator. `begin` as in detail::add_noise.
+  template <class Begin = detail::unused>
+  void finish(const host& executor, std::span<scalar> out, const Begin& begin = {}) const {
     const std::uint64_t step = noise_.generator->next_step();
-    detail::add_noise(executor, noise_.generator->key(), step, standard_deviation(), out, out);
-    if (divisor_ != 1) {
-      for (scalar& value : out) value = static_cast<scalar>(static_cast<double>(value) / divisor_);
-    }
+    const auto then = [&] {
+      return [use = begin(), divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
+        for (std::size_t i = 0; divisor != 1 && i < count; ++i) {
+          values[i] = static_cast<scalar>(static_cast<double>(values[i]) / divisor);
+        }
+        use(first, values, count);
+      };
+    };
+    detail::add_noise<scalar>(executor, noise_.generator->key(), step, standard_deviation(), out.data(), out.data(),
+                              out.size(), then);
   }
   /// The same divided by a public constant.
   [[nodiscard]] noised_sum operator/(expected_batch_size divisor) const {
@@ -9720,6 +13305,23 @@ class noised_sum : public detail::expression_tag {
   gaussian_noise_of<Generator> noise_;
   double divisor_ = 1;
 };
+
+namespace detail {
+
+/// A noised sum whose values are used while they are released: with `begin` as in add_noise.
+template <class Noised, class Begin>
+class used_on_the_way : public Noised {
+ public:
+  used_on_the_way(const Noised& noised, const Begin& begin) : Noised{noised}, begin_{begin} {}
+  void finish(const host& executor, std::span<typename Noised::scalar> out) const {
+    Noised::finish(executor, out, begin_);
+  }
+
+ private:
+  Begin begin_;
+};
+
+}  // namespace detail
 
 /// A finished total of chunks as a sum that noise can be added to.
 template <class Network>
@@ -9745,6 +13347,15 @@ template <class Network, class Generator>
 struct noised_total {
   total_reference<Network> total;
   gaussian_noise_of<Generator> noise;
+
+  /// Draws the noise: one step of the generator. `out` and `begin` as in detail::add_noise.
+  template <class Begin = detail::unused>
+  void release(const host& executor, typename Network::scalar* out, const Begin& begin = {}) const {
+    const double deviation = noise.multiplier.value() * total.sensitivity();
+    const std::uint64_t step = noise.generator->next_step();
+    detail::add_noise(executor, noise.generator->key(), step, deviation, gradient_access::sum_of(total.total()), out,
+                      Network::parameter_count, begin);
+  }
 };
 
 /// Noise on a bounded sum; on anything else it is an error that says why.
@@ -9790,6 +13401,8 @@ template <class Expression>
 inline constexpr bool is_noised = false;
 template <class Sum, class Generator>
 inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
+template <class Noised, class Begin>
+inline constexpr bool is_noised<used_on_the_way<Noised, Begin>> = true;
 
 /// Arithmetic that is offered for neither operand.
 template <class Left, class Right>
@@ -10058,14 +13671,17 @@ template <class Expression>
   }
 }
 
-/// One expression and where its result goes; `Enclosed` if into a bounded_total, which shows its numbers to nobody.
-template <class Expression, bool Enclosed = false>
+/// What stands for a bounded_total where there is none.
+struct no_total {};
+
+/// One expression and where its result goes; with `Total`, into a bounded_total, which shows its numbers to nobody.
+template <class Expression, class Total = no_total>
 class assignment {
  public:
   using value_type = typename value_type_of<Expression>::type;
 
-  assignment(std::span<value_type> out, Expression expression, bool accumulate)
-      : out_{out}, expression_{expression}, accumulate_{accumulate} {
+  assignment(std::span<value_type> out, Expression expression, bool accumulate, Total* total = nullptr)
+      : out_{out}, expression_{expression}, accumulate_{accumulate}, total_{total} {
     if (out.size() != value_count_of(expression_)) {
       throw std::invalid_argument("pergrad: a result of " + std::to_string(value_count_of(expression_)) +
                                   " values does not fit a destination of " + std::to_string(out.size()));
@@ -10098,22 +13714,39 @@ class assignment {
                                  to = mine->accumulate_ ? to + value : value;
                                }};
     } else {
+      if constexpr (is_enclosed) {
+        const bool adds = gradient_access::begin_chunk(*total_);
+        is_first_chunk_ = !adds;
+        accumulate_ = accumulate_ && adds;
+      }
       expression_.attach(request, out_, accumulate_);
     }
   }
   void finish(const host& executor) {
     if constexpr (requires { expression_.finish(executor, out_); }) expression_.finish(executor, out_);
   }
+  /// After an exception: nobody may take what lies in the destination for a total or for a noised sum.
+  void abandon() noexcept {
+    if constexpr (is_enclosed) {
+      if (is_first_chunk_) gradient_access::forget_chunk(*total_);
+    } else if constexpr (is_noised<Expression>) {
+      std::fill(out_.begin(), out_.end(), value_type{0});
+    }
+  }
 
  private:
+  static constexpr bool is_enclosed = !std::is_same_v<Total, no_total>;
+
   std::span<value_type> out_;
   Expression expression_;
   bool accumulate_;
+  bool is_first_chunk_ = false;
+  Total* total_;
 };
 
 /// Runs several assignments over the same gradients in one pass.
-template <class First, class... Rest>
-void evaluate_together(const host& executor, First& first, Rest&... rest) {
+template <executor Executor, class First, class... Rest>
+void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   const auto leaf = first.leaf();
   if ((!leaf.same_as(rest.leaf()) || ...)) {
     throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
@@ -10121,13 +13754,19 @@ void evaluate_together(const host& executor, First& first, Rest&... rest) {
   if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
     throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
   }
-  on_host::run_request<typename decltype(leaf)::scalar> request;
-  request.count = leaf.size();
-  first.attach(request);
-  (rest.attach(request), ...);
-  leaf.run(executor, request);
-  first.finish(executor);
-  (rest.finish(executor), ...);
+  try {
+    on_host::run_request<typename decltype(leaf)::scalar> request;
+    request.count = leaf.size();
+    first.attach(request);
+    (rest.attach(request), ...);
+    leaf.run(executor, request);
+    first.finish(crew_of(executor));
+    (rest.finish(crew_of(executor)), ...);
+  } catch (...) {
+    first.abandon();
+    (rest.abandon(), ...);
+    throw;
+  }
 }
 
 template <class Destination, class Expression>
@@ -10157,8 +13796,8 @@ template <class Leaf, class Rule>
 struct is_bounded_sum<bounded_sum<Leaf, Rule>> : std::true_type {};
 template <class Type>
 struct is_assignment : std::false_type {};
-template <class Expression, bool Enclosed>
-struct is_assignment<assignment<Expression, Enclosed>> : std::true_type {};
+template <class Expression, class Total>
+struct is_assignment<assignment<Expression, Total>> : std::true_type {};
 
 template <class Destination, class Value>
 concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
@@ -10201,12 +13840,14 @@ template <class Destination, class Expression>
     static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
-    if constexpr (enclosed) {
+    const auto out = detail::destination_of(destination, expression);
+    if constexpr (detail::is_bounded_total<plain>::value) {
       destination.clear();
       gradient_access::admit(destination, expression.sensitivity());
+      return detail::assignment<Expression, plain>{out, expression, false, &destination};
+    } else {
+      return detail::assignment<Expression>{out, expression, false};
     }
-    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, false};
   }
 }
 /// `destination += expression`: sums over chunks of a batch.
@@ -10218,16 +13859,42 @@ template <class Destination, class Expression>
     static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    constexpr bool enclosed = detail::is_bounded_total<plain>::value;
-    if constexpr (enclosed) gradient_access::admit(destination, expression.sensitivity());
-    return detail::assignment<Expression, enclosed>{detail::destination_of(destination, expression), expression, true};
+    const auto out = detail::destination_of(destination, expression);
+    if constexpr (detail::is_bounded_total<plain>::value) {
+      gradient_access::admit(destination, expression.sensitivity());
+      return detail::assignment<Expression, plain>{out, expression, true, &destination};
+    } else {
+      return detail::assignment<Expression>{out, expression, true};
+    }
   }
 }
 
-/// Evaluates a noised sum into a private gradient: the one thing that may be released.
-/// Draws the noise once, also for an empty batch. Throws what the batch, the tape and the generator throw.
-template <class Network, class Expression>
-void evaluate_into(const host& executor, private_gradient<Network>& update, const Expression& expression) {
+namespace detail {
+
+/// Evaluates a noised sum into a private gradient, which is all zeros if that fails. `begin` as in detail::add_noise.
+template <executor Executor, class Network, class Sum, class Generator, class Begin>
+void release(const Executor& executor, private_gradient<Network>& update, const noised_sum<Sum, Generator>& noised,
+             const Begin& begin) {
+  auto only = assign(update, used_on_the_way<noised_sum<Sum, Generator>, Begin>{noised, begin});
+  evaluate_together(executor, only);
+}
+/// Adds noise to a total of chunks into a private gradient.
+template <executor Executor, class Network, class Generator, class Begin = unused>
+void release(const Executor& executor, private_gradient<Network>& update,
+             const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
+  const std::span<typename Network::scalar> out = gradient_access::values(update);
+  if (out.size() != Network::parameter_count) {
+    throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
+  }
+  noised.release(crew_of(executor), out.data(), begin);
+}
+
+}  // namespace detail
+
+/// Evaluates a noised sum into a private gradient: the one thing that may be released. Draws the noise once, also for
+/// an empty batch. Throws what the batch, the tape and the generator throw; the gradient is all zeros then.
+template <executor Executor, class Network, class Expression>
+void evaluate_into(const Executor& executor, private_gradient<Network>& update, const Expression& expression) {
   if constexpr (detail::is_noised<Expression>) {
     auto only = assign(update, expression);
     detail::evaluate_together(executor, only);
@@ -10236,41 +13903,38 @@ void evaluate_into(const host& executor, private_gradient<Network>& update, cons
   }
 }
 /// The same for a total of chunks.
-template <class Network, class Generator>
-void evaluate_into(const host& executor, private_gradient<Network>& update,
+template <executor Executor, class Network, class Generator>
+void evaluate_into(const Executor& executor, private_gradient<Network>& update,
                    const noised_total<Network, Generator>& noised) {
-  const double deviation = noised.noise.multiplier.value() * noised.total.sensitivity();
-  const std::span<typename Network::scalar> out = gradient_access::values(update);
-  const std::uint64_t step = noised.noise.generator->next_step();
-  detail::add_noise(executor, noised.noise.generator->key(), step, deviation,
-                    gradient_access::values(noised.total.total()), out);
+  detail::release(executor, update, noised);
 }
-/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`.
-template <class Leaf, class Rule>
-void evaluate_into(const host& executor, detail::assignment<bounded_sum<Leaf, Rule>, true> chunk) {
+/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. If that throws,
+/// the total holds what it held, or it is empty again, or parts of the chunk are in it.
+template <executor Executor, class Leaf, class Rule, class Network>
+void evaluate_into(const Executor& executor,
+                   detail::assignment<bounded_sum<Leaf, Rule>, bounded_total<Network>> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.
-template <class Given>
-void evaluate_into(const host& /*executor*/, const Given& /*given*/) {
+template <executor Executor, class Given>
+void evaluate_into(const Executor& /*executor*/, const Given& /*given*/) {
   if constexpr (!detail::is_explained<Given>) static_cast<void>(error::release_needs_noise<Given>{});
 }
-template <class Destination, class Expression>
-void evaluate_into(const host& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
+template <executor Executor, class Destination, class Expression>
+void evaluate_into(const Executor& /*executor*/, Destination&& /*destination*/, const Expression& /*expression*/) {
   if constexpr (!detail::any_explained<Destination, Expression>) {
     static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Expression>{});
   }
 }
-template <class First, class Second, class Third, class... Rest>
-void evaluate_into(const host& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
+template <executor Executor, class First, class Second, class Third, class... Rest>
+void evaluate_into(const Executor& /*executor*/, const First&, const Second&, const Third&, const Rest&...) {
   if constexpr (!detail::any_explained<First, Second, Third, Rest...>) {
     static_cast<void>(error::release_needs_noise<First, Second, Third, Rest...>{});
   }
 }
 
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> &&
-         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 
@@ -10278,30 +13942,29 @@ requires(!std::is_convertible_v<const First&, const host&> &&
 namespace unprotected {
 
 /// Evaluates one expression into a destination of the right size.
-template <class Destination, class Expression>
-requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const host& executor,
+template <executor Executor, class Destination, class Expression>
+requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
   auto only = pergrad::assign(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
-template <class... Assignments>
+template <executor Executor, class... Assignments>
 requires((pergrad::detail::is_assignment<Assignments>::value ||
-          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const host& executor,
+          pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const Executor& executor,
                                                                                Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
     pergrad::detail::evaluate_together(executor, assignments...);
   }
 }
 template <class First, class... Rest>
-requires(!std::is_convertible_v<const First&, const host&> &&
-         sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
+requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First& /*destination*/, const Rest&...) {
   static_cast<void>(error::needs_an_executor<error::function::evaluate_into, First>{});
 }
 /// Evaluates and returns the values. Allocates them.
-template <class Expression>
-[[nodiscard]] auto evaluate(const host& executor, const Expression& expression) {
+template <executor Executor, class Expression>
+[[nodiscard]] auto evaluate(const Executor& executor, const Expression& expression) {
   if constexpr (pergrad::detail::is_explained<Expression>) {
     return std::vector<double>{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {
@@ -10391,16 +14054,6 @@ struct convolution {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
-//
-// This is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid device code:
-// no library function, no exceptions, no address of a constexpr object.
-
-#ifdef __CUDACC__
-#define PERGRAD_HD __host__ __device__
-#else
-#define PERGRAD_HD
-#endif
 // pergrad/detail/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/detail/lanes.hpp. Rounding to nearest is assumed.
@@ -10949,9 +14602,12 @@ struct adaptive_windows {
 
 /// The largest value of a window; its gradient goes to the first input that equals it.
 struct maximum_of_window {
+  static constexpr window_rule known_rule = window_rule::maximum;
+  static constexpr bool on_device = true;
+
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
-    return Value{} - std::numeric_limits<math::element_t<Value>>::infinity();
+    return Value{} - math::detail::float_format<math::element_t<Value>>::infinity;
   }
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value combine(Value best, Value x) noexcept {
@@ -10974,6 +14630,9 @@ struct maximum_of_window {
 
 /// y = sum / divisor; every input's share of dy is dy / divisor.
 struct mean_of_window {
+  static constexpr window_rule known_rule = window_rule::mean;
+  static constexpr bool on_device = true;
+
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value start() noexcept {
     return Value{};
@@ -12750,6 +16409,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.GELU`, the exact form with erf.
 struct gelu {
+  static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
 
   template <class Value>
@@ -13024,6 +16684,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool joins_positions = true;
 
   template <class Tile>
   static void forward(const Tile& tile) {
@@ -13065,6 +16726,8 @@ struct concatenation {
 
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
+  static constexpr const char* described_as = "both branches, joined along features";
+
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
     (first.rank() == 2 ? out.e1 : out.e0) += first.rank() == 2 ? second.e1 : second.e0;
@@ -13082,6 +16745,7 @@ struct concatenate : concatenation<true> {
 /// Along the first axis, whatever the rank.
 struct concatenate_channels : concatenation<false> {
   static constexpr bool channels_first = true;
+  static constexpr const char* described_as = "both branches, joined along channels";
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -13117,8 +16781,7 @@ struct parallel {
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
 /// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
-/// `torch.cat([a(x), b(x)], 1)`. Where branches would leave different lengths of a shorter sample, the first one's
-/// counts.
+/// `torch.cat([a(x), b(x)], 1)`. Branches must leave as many positions of every sample, however short it is.
 template <class First, class Second, class... More>
 struct parallel_channels {
   using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
@@ -13745,6 +17408,7 @@ namespace pergrad::inline v0_1 {
 /// is rounded once to the network's own type.
 template <class Ratio>
 struct scale {
+  static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
 
@@ -14023,6 +17687,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
 struct relu {
+  static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
 
@@ -14236,6 +17901,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Sigmoid`.
 struct sigmoid {
+  static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
 
@@ -14369,6 +18035,7 @@ namespace pergrad::inline v0_1 {
 /// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
 /// 2e-9).
 struct softplus {
+  static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
 
   template <class Value>
@@ -14438,6 +18105,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
 struct tanh {
+  static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
 
@@ -14480,6 +18148,7 @@ template <class Probability>
 struct feed_forward_end {
   static constexpr bool on_tiles = true;
   static constexpr bool drops = Probability::num != 0;
+  static constexpr const char* described_as = drops ? "residual of linear and dropout" : "residual of linear";
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
@@ -14815,6 +18484,8 @@ namespace pergrad::inline v0_1 {
 /// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
 /// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
+  static constexpr bool on_device = true;
+
   template <class Scalar>
   using target = Scalar;
 
@@ -14831,9 +18502,15 @@ struct binary_cross_entropy_with_logits {
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
-    const auto count = static_cast<double>(y.size());
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `size` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
+                                                  Scalar* dy) noexcept {
+    const auto count = static_cast<double>(size);
     double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
+    for (std::size_t i = 0; i < size; ++i) {
       const auto logit = static_cast<double>(y[i]);
       const auto target = static_cast<double>(targets[i]);
       const double decay = std::exp(-std::fabs(logit));
@@ -14853,6 +18530,8 @@ namespace pergrad::inline v0_1 {
 /// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
 /// Stable for any logits: the largest is subtracted first.
 struct cross_entropy {
+  static constexpr bool on_device = true;
+
   template <class Scalar>
   using target = std::int32_t;
 
@@ -14868,15 +18547,21 @@ struct cross_entropy {
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
                                        std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
     const auto target = static_cast<std::size_t>(targets[0]);
     Scalar largest = y[0];
-    for (const Scalar value : y) largest = value > largest ? value : largest;
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
     Scalar sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       dy[i] = std::exp(y[i] - largest);
       sum += dy[i];
     }
-    for (Scalar& value : dy) value /= sum;
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
     dy[target] -= 1;
     return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
   }
@@ -14891,6 +18576,8 @@ namespace pergrad::inline v0_1 {
 /// Regression; a target has as many values as the output. PyTorch: `nn.MSELoss(reduction="none")`, then the mean over a
 /// sample's outputs.
 struct mean_squared_error {
+  static constexpr bool on_device = true;
+
   template <class Scalar>
   using target = Scalar;
 
@@ -14928,6 +18615,19 @@ struct mean_squared_error {
     for (const double part : sums) sum += part;
     return sum / count;
   }
+  /// The same for `size` outputs, on host and device: without the sums side by side.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
+                                                  Scalar* dy) noexcept {
+    const auto count = static_cast<double>(size);
+    double sum = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
+      sum += difference * difference;
+      dy[i] = static_cast<Scalar>(difference * (2 / count));
+    }
+    return sum / count;
+  }
 };
 
 }  // namespace pergrad::inline v0_1
@@ -14943,11 +18643,32 @@ struct mean_squared_error {
 
 namespace pergrad::inline v0_1 {
 
+/// The library's own way to an optimizer's formula.
 struct optimizer_access {
+  /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
+  /// any thread: f(first parameter, values, how many).
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
+    return optimizer.begin(network, scale);
+  }
+  /// One update with a gradient that lies in memory.
   template <class Optimizer, class Network, class Scalar>
   static void apply(Optimizer& optimizer, const host& executor, Network& network, std::span<const Scalar> gradient,
                     double scale) {
-    optimizer.apply(executor, network, gradient, scale);
+    constexpr std::size_t share = std::size_t{1} << 12U;
+    const auto use = begin(optimizer, network, scale);
+    executor.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * share;
+      use(first, gradient.data() + first, std::min(gradient.size() - first, share));
+    });
+  }
+  /// One update with what is released of a total, whose memory then holds exactly what was released.
+  template <class Optimizer, class Network, class Generator>
+  static void release_in_place(Optimizer& optimizer, const host& executor, Network& network,
+                               bounded_total<Network>& total, const noised_total<Network, Generator>& noised,
+                               expected_batch_size divisor) {
+    noised.release(executor, gradient_access::values(total).data(),
+                   [&] { return begin(optimizer, network, 1 / divisor.value()); });
   }
 };
 
@@ -14956,56 +18677,284 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  void step(const host& executor, Network& network, const private_gradient<Network>& gradient,
+  template <executor Executor>
+  void step(const Executor& executor, Network& network, const private_gradient<Network>& gradient,
             expected_batch_size divisor) {
-    optimizer_access::apply(static_cast<Optimizer&>(*this), executor, network, gradient.values(), 1 / divisor.value());
+    optimizer_access::apply(static_cast<Optimizer&>(*this), detail::crew_of(executor), network, gradient.values(),
+                            1 / divisor.value());
   }
-  template <class Gradient>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
+  /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
+  /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
+  /// that. Draws the noise once, also for an empty total. Throws what `evaluate_into` throws; nothing is changed then.
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
+            expected_batch_size divisor) {
+    noised.release(detail::crew_of(executor), nullptr, beginning(network, divisor));
+  }
+  /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
+  /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
+  /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
+  template <executor Executor, class Sum, class Generator>
+  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
+            const noised_sum<Sum, Generator>& noised, expected_batch_size divisor) {
+    detail::release(executor, update, noised, beginning(network, divisor));
+  }
+  template <executor Executor, class Generator>
+  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
+            const noised_total<Network, Generator>& noised, expected_batch_size divisor) {
+    detail::release(executor, update, noised, beginning(network, divisor));
+  }
+
+  template <executor Executor, class Gradient>
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/,
             expected_batch_size /*divisor*/) {
     if constexpr (!detail::is_explained<Gradient>) {
       static_cast<void>(error::private_step_needs_a_noised_sum<Gradient>{});
     }
   }
-  template <class Gradient, class Number>
+  template <executor Executor, class Destination, class Given>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            expected_batch_size /*divisor*/) {
+    if constexpr (!detail::any_explained<Destination, Given>) {
+      static_cast<void>(error::release_needs_noise<std::remove_cvref_t<Destination>, Given>{});
+    }
+  }
+  template <executor Executor, class Gradient, class Number>
   requires std::is_arithmetic_v<Number>
-  void step(const host& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+  void step(const Executor& /*executor*/, Network& /*network*/, const Gradient& /*gradient*/, Number /*divisor*/) {
+    static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
+  }
+  template <executor Executor, class Destination, class Given, class Number>
+  requires std::is_arithmetic_v<Number>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination&& /*destination*/, const Given& /*given*/,
+            Number /*divisor*/) {
     static_cast<void>(error::plain_number<error::function::step, expected_batch_size, Number>{});
   }
 
  protected:
   optimizer_steps() = default;
 
-  /// Calls f(first, count) for stretches of all parameters, on all threads.
-  template <class Function>
-  static void for_each_stretch(const host& executor, Function&& f) {
-    constexpr std::size_t chunk = std::size_t{1} << 14U;
-    constexpr std::size_t count = Network::parameter_count;
-    executor.parallel((count + chunk - 1) / chunk,
-                      [&](std::size_t task, std::size_t) { f(task * chunk, std::min(count - task * chunk, chunk)); });
-  }
-  /// Calls f(index) for every parameter, in stretches on all threads.
-  template <class Function>
-  static void for_each_parameter(const host& executor, Function&& f) {
-    for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
-      for (std::size_t i = first; i < first + count; ++i) f(i);
-    });
+ private:
+  [[nodiscard]] auto beginning(Network& network, expected_batch_size divisor) {
+    return [this, &network, scale = 1 / divisor.value()] {
+      return optimizer_access::begin(static_cast<Optimizer&>(*this), network, scale);
+    };
   }
 };
 
 namespace unprotected {
 
 /// One update with scale * gradient, for ordinary training: no privacy.
-template <class Optimizer, class Network>
-void step(Optimizer& optimizer, const host& executor, Network& network, const gradient<Network>& gradient,
+template <class Optimizer, executor Executor, class Network>
+void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
           double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
-    optimizer_access::apply(optimizer, executor, network, gradient.values(), scale);
+    optimizer_access::apply(optimizer, detail::crew_of(executor), network, gradient.values(), scale);
   }
 }
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (detail/multiply_add.hpp).
+
+// pergrad/detail/multiply_add.hpp - products that meet sums, and square roots, with roundings that no compiler chooses
+//
+// Whether `a * b + c` rounds once or twice is the compiler's affair: it depends on its rules about contraction, and for
+// a b + c d even on the order in which it looks at the products. Where two loops over the same formula have to agree in
+// every bit, they say it here.
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Whether `multiply_add` rounds once. Without such an instruction the target rounds product and sum apart, and no
+/// compiler can do otherwise.
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr bool multiply_add_is_fused = true;
+#else
+inline constexpr bool multiply_add_is_fused = false;
+#endif
+
+/// a * b + c, lane by lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> multiply_add(std::type_identity_t<vector<Scalar>> a,
+                                                 std::type_identity_t<vector<Scalar>> b,
+                                                 std::type_identity_t<vector<Scalar>> c) noexcept {
+  constexpr bool is_float = std::is_same_v<Scalar, float>;
+#if defined(__AVX512F__)
+  if constexpr (is_float) return _mm512_fmadd_ps(a, b, c);
+  if constexpr (!is_float) return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+  if constexpr (is_float) return _mm256_fmadd_ps(a, b, c);
+  if constexpr (!is_float) return _mm256_fmadd_pd(a, b, c);
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  static_cast<void>(is_float);
+  return a * b + c;
+#endif
+}
+
+/// Correctly rounded square roots of numbers that are not negative.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> square_root(std::type_identity_t<vector<Scalar>> x) noexcept {
+  constexpr bool is_float = std::is_same_v<Scalar, float>;
+#if defined(__AVX512F__)  // masked, as g++ 12 warns of its own header in the plain form
+  if constexpr (is_float) return _mm512_maskz_sqrt_ps(0xffff, x);
+  if constexpr (!is_float) return _mm512_maskz_sqrt_pd(0xff, x);
+#elif defined(__AVX__)
+  if constexpr (is_float) return _mm256_sqrt_ps(x);
+  if constexpr (!is_float) return _mm256_sqrt_pd(x);
+#elif defined(__SSE2__)
+  if constexpr (is_float) return _mm_sqrt_ps(x);
+  if constexpr (!is_float) return _mm_sqrt_pd(x);
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vsqrtq_f32(x);
+  if constexpr (!is_float) return vsqrtq_f64(x);
+#else
+  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+    x[lane] = is_float ? static_cast<Scalar>(__builtin_sqrtf(static_cast<float>(x[lane]))) : __builtin_sqrt(x[lane]);
+  }
+  return x;
+#endif
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::rules {
+
+/// a * b + c, rounded once: of numbers, or lane by lane of what a host's sweep takes at a time.
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value fused(Value a, Value b, Value c) noexcept {
+  if constexpr (std::is_same_v<Value, float>) {
+    return __builtin_fmaf(a, b, c);
+  } else if constexpr (std::is_same_v<Value, double>) {
+    return __builtin_fma(a, b, c);
+  } else {
+    return on_host::multiply_add<math::element_t<Value>>(a, b, c);
+  }
+}
+/// a * b and a / b, rounded: said so, or device code may take a * b into an fma and divide in a hurry.
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value product(Value a, Value b) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Value) == 4) return __fmul_rn(a, b);
+  if constexpr (sizeof(Value) == 8) return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value quotient(Value a, Value b) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Value) == 4) return __fdiv_rn(a, b);
+  if constexpr (sizeof(Value) == 8) return __ddiv_rn(a, b);
+#else
+  return a / b;
+#endif
+}
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value difference(Value a, Value b) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Value) == 4) return __fsub_rn(a, b);
+  if constexpr (sizeof(Value) == 8) return __dsub_rn(a, b);
+#else
+  return a - b;
+#endif
+}
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value square_root(Value x) noexcept {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(Value) == 4) return __fsqrt_rn(x);
+  if constexpr (sizeof(Value) == 8) return __dsqrt_rn(x);
+#else
+  if constexpr (std::is_same_v<Value, float>) {
+    return __builtin_sqrtf(x);
+  } else if constexpr (std::is_same_v<Value, double>) {
+    return __builtin_sqrt(x);
+  } else {
+    return on_host::square_root<math::element_t<Value>>(x);
+  }
+#endif
+}
+template <class Scalar>
+struct sgd_rule {
+  Scalar step;  ///< rate times the gradient's public factor
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
+    parameter = fused(math::splat<Value>(-step), gradient, parameter);
+  }
+};
+
+template <class Scalar>
+struct momentum_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;
+  Scalar momentum;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
+    velocity = fused(math::splat<Value>(momentum), velocity, product(math::splat<Value>(factor), gradient));
+    parameter = fused(math::splat<Value>(-rate), velocity, parameter);
+  }
+};
+
+template <class Scalar>
+struct adam_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;    ///< over 1 - b1^t
+  Scalar beta1;
+  Scalar rest1;  ///< 1 - b1, rounded once
+  Scalar beta2;
+  Scalar rest2;
+  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
+  Scalar stability;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = product(math::splat<Value>(factor), gradient);
+    first = fused(math::splat<Value>(beta1), first, product(math::splat<Value>(rest1), value));
+    second = fused(math::splat<Value>(beta2), second, product(product(math::splat<Value>(rest2), value), value));
+    const Value denominator = fused(square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+    parameter = difference(parameter, quotient(product(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
+struct adam_bias {
+  double rate;
+  double correction;
+};
+[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
+  const auto count = static_cast<double>(step);
+  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
+}
+
+/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
+                                                            double stability, double factor) noexcept {
+  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),     static_cast<Scalar>(beta1),
+          static_cast<Scalar>(1 - beta1),  static_cast<Scalar>(beta2),    static_cast<Scalar>(1 - beta2),
+          static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
+}
+
+}  // namespace pergrad::inline v0_1::rules
 
 namespace pergrad::inline v0_1 {
 
@@ -15035,26 +18984,26 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
  private:
   friend struct optimizer_access;
-  void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
+  [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
-    const auto count = static_cast<double>(steps_);
-    const auto beta1 = static_cast<scalar>(options_.beta1);
-    const auto beta2 = static_cast<scalar>(options_.beta2);
-    const auto rest1 = static_cast<scalar>(1 - options_.beta1);  // in double: 1 - 0.999F is off by 1e-5
-    const auto rest2 = static_cast<scalar>(1 - options_.beta2);
-    const auto rate = static_cast<scalar>(rate_ / (1 - std::pow(options_.beta1, count)));
-    const auto correction = static_cast<scalar>(1 / std::sqrt(1 - std::pow(options_.beta2, count)));
-    const auto stability = static_cast<scalar>(options_.stability);
-    const auto factor = static_cast<scalar>(scale);
-    scalar* parameters = network.parameters().data();
-    scalar* first = first_.data();
-    scalar* second = second_.data();
-    this->for_each_parameter(executor, [&](std::size_t i) {
-      const scalar value = factor * gradient[i];
-      first[i] = beta1 * first[i] + rest1 * value;
-      second[i] = beta2 * second[i] + rest2 * value * value;
-      parameters[i] -= rate * first[i] / (std::sqrt(second[i]) * correction + stability);
-    });
+    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
+    return [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                            options_.stability, scale),
+            parameters = network.parameters().data(), first_moments = first_.data(),
+            second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
+      scalar* const w = parameters + at;
+      scalar* const m = first_moments + at;
+      scalar* const v = second_moments + at;
+      on_host::for_each_pack<scalar>(static_cast<on_host::index>(size), [&](on_host::index i, const auto& lanes) {
+        on_host::pack<scalar> parameter = lanes.load(w + i);
+        on_host::pack<scalar> first = lanes.load(m + i);
+        on_host::pack<scalar> second = lanes.load(v + i);
+        rule(on_host::pack<scalar>{lanes.load(gradient + i)}, parameter, first, second);
+        lanes.store(m + i, first);
+        lanes.store(v + i, second);
+        lanes.store(w + i, parameter);
+      });
+    };
   }
 
   double rate_;
@@ -15084,24 +19033,32 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
  private:
   friend struct optimizer_access;
-  void apply(const host& executor, Network& network, std::span<const scalar> gradient, double scale) {
-    scalar* parameters = network.parameters().data();
-    const scalar* values = gradient.data();
-    if (velocity_.size() == 0) {
-      const auto step = static_cast<scalar>(rate_ * scale);
-      this->for_each_stretch(executor, [&](std::size_t first, std::size_t count) {
-        on_host::add_scaled_to(parameters + first, -step, values + first, static_cast<on_host::index>(count));
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    return [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
+            heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                                 static_cast<scalar>(momentum_)},
+            parameters = network.parameters().data(),
+            velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
+      using pack = on_host::pack<scalar>;
+      const auto count = static_cast<on_host::index>(size);
+      scalar* const w = parameters + first;
+      if (velocity == nullptr) {
+        on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
+          pack parameter = lanes.load(w + i);
+          plain(pack{lanes.load(gradient + i)}, parameter);
+          lanes.store(w + i, parameter);
+        });
+        return;
+      }
+      scalar* const v = velocity + first;
+      on_host::for_each_pack<scalar>(count, [&](on_host::index i, const auto& lanes) {
+        pack parameter = lanes.load(w + i);
+        pack speed = lanes.load(v + i);
+        heavy(pack{lanes.load(gradient + i)}, parameter, speed);
+        lanes.store(v + i, speed);
+        lanes.store(w + i, parameter);
       });
-      return;
-    }
-    scalar* velocity = velocity_.data();
-    const auto momentum = static_cast<scalar>(momentum_);
-    const auto rate = static_cast<scalar>(rate_);
-    const auto factor = static_cast<scalar>(scale);
-    this->for_each_parameter(executor, [&](std::size_t i) {
-      velocity[i] = momentum * velocity[i] + factor * values[i];
-      parameters[i] -= rate * velocity[i];
-    });
+    };
   }
 
   double rate_;
@@ -15187,22 +19144,44 @@ class poisson_sampling {
   template <class Visitor>
   void for_each_record(const chacha_key& key, std::uint64_t step, std::uint64_t record_count, Visitor&& visit) const {
     detail::require_blocks("poisson_sampling", 0, 16 * (record_count / tile + (record_count % tile != 0 ? 1 : 0)));
-    if (everybody_) {
-      for (std::uint64_t record = 0; record < record_count; ++record) {
-        if (!wants_more(visit, record)) return;
-      }
-      return;
-    }
-    if (threshold_ == 0) return;
     const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
-    std::uint32_t chosen[tile];
+    std::uint64_t bits[words_per_tile];
     for (std::uint64_t first = 0; first < record_count; first += tile) {
-      choose_tile<detail::native_lanes>(key, nonce, first / tile, chosen);
-      const std::uint64_t count = std::min(tile, record_count - first);
-      for (std::uint64_t i = 0; i < count; ++i) {
-        if (chosen[i] != 0 && !wants_more(visit, first + i)) return;
+      mark_tile(key, nonce, first / tile, bits);
+      if (!visit_marked(bits, first, record_count, visit)) return;
+    }
+  }
+
+  /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
+  /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
+  /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
+  void mark(const chacha_key& key, std::uint64_t step, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (first % tile != 0 || bits.size() % words_per_tile != 0) {
+      throw std::invalid_argument("pergrad: poisson_sampling: records are marked in whole tiles of " +
+                                  std::to_string(tile));
+    }
+    detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
+    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
+    for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
+      mark_tile(key, nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
+    }
+  }
+  /// Records that `mark` marks together.
+  static constexpr std::uint64_t marked_together = 128;
+
+  /// Calls visit(first + i) for every set bit i of `bits`, ascending, as long as that is below record_count. Returns
+  /// false if `visit` did, which stops.
+  template <class Visitor>
+  static bool visit_marked(std::span<const std::uint64_t> bits, std::uint64_t first, std::uint64_t record_count,
+                           Visitor&& visit) {
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const std::uint64_t record = first + 64 * word + static_cast<std::uint64_t>(std::countr_zero(rest));
+        if (record >= record_count) return true;
+        if (!wants_more(visit, record)) return false;
       }
     }
+    return true;
   }
 
   /// Writes the sampled records, ascending, to the front of `records` and returns how many there are. Throws
@@ -15221,7 +19200,8 @@ class poisson_sampling {
   }
 
  private:
-  static constexpr std::uint64_t tile = 128;
+  static constexpr std::uint64_t tile = marked_together;
+  static constexpr std::size_t words_per_tile = tile / 64;
 
   template <class Visitor>
   [[gnu::always_inline]] static bool wants_more(Visitor& visit, std::uint64_t record) {
@@ -15233,22 +19213,42 @@ class poisson_sampling {
     }
   }
 
-  /// chosen[i] becomes non-zero when record 128 tile + i is sampled.
+  /// Bit i: whether record 128 number + i is sampled.
+  void mark_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+                 std::span<std::uint64_t, words_per_tile> bits) const noexcept {
+    std::fill(bits.begin(), bits.end(), everybody_ ? ~std::uint64_t{0} : 0);
+    if (everybody_ || threshold_ == 0) return;
+    std::uint32_t chosen[tile];
+    if (!choose_tile<detail::native_lanes>(key, nonce, number, chosen)) return;
+    for (std::size_t i = 0; i < tile; ++i) bits[i / 64] |= std::uint64_t{chosen[i] & 1U} << (i % 64);
+  }
+
+  /// chosen[i] becomes odd if record 128 number + i is sampled and 0 if not. Returns whether any is: mostly none,
+  /// where few are drawn.
   template <int Lanes>
-  void choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
+  bool choose_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t number,
                    std::uint32_t (&chosen)[tile]) const noexcept {
     using u32 = typename detail::lanes<Lanes>::u32;
     const auto threshold_high = static_cast<std::uint32_t>(threshold_ >> 32U);
     const auto threshold_low = static_cast<std::uint32_t>(threshold_ & 0xffff'ffffU);
+    u32 any{};
     for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
       u32 words[16];
       detail::chacha_lanes<Lanes>(
           key, nonce, detail::lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column), words);
       for (std::size_t row = 0; row < 8; ++row) {
-        const auto below =
-            (words[row] < threshold_high) | ((words[row] == threshold_high) & (words[8 + row] < threshold_low));
+        const auto below = std::bit_cast<u32>((words[row] < threshold_high) |
+                                              ((words[row] == threshold_high) & (words[8 + row] < threshold_low)));
+        any |= below;
         std::memcpy(chosen + 16 * row + column, &below, sizeof below);
       }
+    }
+    if constexpr (Lanes == 1) {
+      return any != 0;
+    } else {
+      std::uint32_t found = 0;
+      for (int lane = 0; lane < Lanes; ++lane) found |= any[lane];
+      return found != 0;
     }
   }
 
@@ -15897,9 +19897,9 @@ struct classifier_result {
 
 /// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
 /// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
-template <class Network>
+template <executor Executor, class Network>
 requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const host& executor, const Network& network,
+    evaluate_classifier(const Executor& executor, const Network& network,
                         const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
   constexpr std::size_t classes = Network::output_shape.size();
@@ -15930,9 +19930,9 @@ requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
   return {static_cast<double>(right) / total, loss / total};
 }
 /// Of a network that is explained to be wrong.
-template <class Network, class Records>
+template <executor Executor, class Network, class Records>
 requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const host& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
   return {};
 }
 
@@ -15976,19 +19976,19 @@ struct step_metrics {
   double mean_loss = 0;        ///< over the batch; NaN if it was empty
   double mean_norm = 0;        ///< of the unclipped gradients that are finite
   std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
-  std::size_t non_finite = 0;  ///< samples that were left out
+  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
 };
 
-template <class Network, class Loss, random_generator Generator>
+template <class Network, class Loss, random_generator Generator, executor Executor>
 class dp_sgd;
 namespace unprotected {
-template <class Network, class Loss, class Generator>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer);
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator>
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
 class dp_sgd {
  public:
   using scalar = typename Network::scalar;
@@ -15996,9 +19996,11 @@ class dp_sgd {
   using target = target_of<Loss, scalar>;
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
+  /// Whether a device does the steps.
+  static constexpr bool on_a_device = detail::device_executor<Executor>;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
-  dp_sgd(const host& executor, Network& network, Loss loss, const dp_sgd_options& options,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
          Generator generator = Generator{})
       : executor_{&executor},
         network_{&network},
@@ -16006,51 +20008,57 @@ class dp_sgd {
         options_{checked(options)},
         generator_{std::move(generator)},
         tape_{executor, options.max_batch},
-        total_{executor},
         update_{executor},
-        optimizer_{make_optimizer(options)},
         accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)} {
+        event_{options.sampling->event(*options.noise)},
+        sensitivity_{sensitivity()} {
     records_.reserve(options.max_batch.count);
     if (options.private_metrics) {
       losses_.resize(options.max_batch.count);
       norms_.resize(options.max_batch.count);
     }
-    clip_norm_ = options.clip ? options.clip->value() : sensitivity();
-    const double deviation = options.noise->value() * sensitivity();
+    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
+    const double deviation = options.noise->value() * sensitivity_;
     if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
       throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
                                   std::to_string(deviation));
     }
     accountant_.prepare(event_);
+    make_part();
   }
 
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss (all are looked at, drawn or not: which
-  /// ones are drawn is private); nothing is changed then.
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  ///
+  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
+  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
+  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
+  /// drawn. A device trains on the copy that it made when the records were looked at.
   void step(const dataset<input_value, target>& records) {
-    require_fit(records);
+    if (!checked_ || !checked_->same_view(records)) {
+      checked_.reset();
+      require_fit(records);
+      checked_ = records;
+    }
     accountant_.spend(event_);
     metrics_ = {};
-    total_is_empty_ = true;
     records_.clear();
     const std::uint64_t sampling_step = generator_.next_step();
     randomness_ = {&generator_.key(), sampling_step};
-    options_.sampling->for_each_record(generator_.key(), sampling_step, records.size(), [&](std::uint64_t record) {
-      records_.push_back(static_cast<std::uint32_t>(record));
-      if (records_.size() == options_.max_batch.count) add_chunk(records);
-    });
-    add_chunk(records);
-    if (total_is_empty_) total_.clear(sensitivity());
+    if constexpr (on_a_device) {
+      part_->prepare(records);
+      add_chunks(records, sampling_step);
+      run_on_device(true, generator_.next_step());
+    } else {
+      step_on_host(records, sampling_step);
+    }
     if (options_.private_metrics) {
       metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
                                                     : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
     }
-    evaluate_into(*executor_, update_, total_ + gaussian_noise(*options_.noise, generator_));
-    std::visit([&](auto& optimizer) { optimizer.step(*executor_, *network_, update_, *options_.divisor); }, optimizer_);
   }
 
   /// Steps taken, each with its noise.
@@ -16059,11 +20067,36 @@ class dp_sgd {
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
-  /// The noised gradient of the last step, before division: released.
-  [[nodiscard]] const private_gradient<Network>& last_update() const noexcept { return update_; }
+  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
+  /// failed halfway.
+  [[nodiscard]] const private_gradient<Network>& last_update() const {
+    if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
+    return update_;
+  }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+
+  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
+  class lent_memory {
+   public:
+    lent_memory(bounded_total<Network>& total, private_gradient<Network>& update) noexcept
+        : total_{total}, update_{update} {
+      gradient_access::exchange_memory(total_, update_);
+    }
+    lent_memory(const lent_memory&) = delete;
+    lent_memory& operator=(const lent_memory&) = delete;
+    ~lent_memory() {
+      if (!released_) std::ranges::fill(gradient_access::values(total_), scalar{0});
+      gradient_access::exchange_memory(total_, update_);
+    }
+    void holds_what_was_released() noexcept { released_ = true; }
+
+   private:
+    bounded_total<Network>& total_;
+    private_gradient<Network>& update_;
+    bool released_ = false;
+  };
 
   [[nodiscard]] static const dp_sgd_options& checked(const dp_sgd_options& options) {
     const auto require = [](bool given, const char* name) {
@@ -16099,15 +20132,42 @@ class dp_sgd {
              " records, the loss takes " + std::to_string(target_count) + " a record");
     }
     for (std::size_t record = 0; record < records.size(); ++record) {
-      if (!Loss::valid(Network::output_shape, records.targets(record))) {
+      records.require_valid(record);
+      if (!fits(records, record)) {
         refuse("record " + std::to_string(record) + " has a target that the loss does not take");
       }
     }
+  }
+  [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
+    return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
   }
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+  /// What a step needs on the host; a device has its own.
+  struct host_part {
+    bounded_total<Network> total;  ///< has memory only during a step: that of `update_`
+    any_optimizer optimizer;
+  };
+  [[nodiscard]] static constexpr auto kind_of_part() {
+    if constexpr (on_a_device) {
+      return std::type_identity<typename Executor::template trainer<Network, Loss>>{};
+    } else {
+      return std::type_identity<host_part>{};
+    }
+  }
+  using part_type = typename decltype(kind_of_part())::type;
+  void make_part() {
+    if constexpr (on_a_device) {
+      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
+      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, generator_.key(), sensitivity_);
+      with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
+    } else {
+      part_ = std::make_unique<part_type>(
+          part_type{gradient_access::total_without_memory<Network>(), make_optimizer(options_)});
+    }
   }
 
   template <class Function>
@@ -16128,33 +20188,97 @@ class dp_sgd {
     }
   }
   [[nodiscard]] double sensitivity() {
+    return with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+  }
+  template <class Function>
+  auto with_empty_batch(Function&& f) {
     const std::vector<std::uint32_t> nobody;
     const dataset<input_value, target> no_records{
         {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
     const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_),
-                        [](const auto& sum) { return sum.sensitivity(); });
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
+  }
+
+  void step_on_host(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
+    bounded_total<Network>& total = part_->total;
+    lent_memory lent{total, update_};
+    total.clear(sensitivity_);
+    add_chunks(records, sampling_step);
+    add_chunk(records);
+    const auto noised = total + gaussian_noise(*options_.noise, generator_);
+    std::visit(
+        [&](auto& optimizer) {
+          optimizer_access::release_in_place(optimizer, *executor_, *network_, total, noised, *options_.divisor);
+        },
+        part_->optimizer);
+    lent.holds_what_was_released();
+  }
+  void run_on_device(bool last, std::uint64_t noise_step) {
+    part_->run(records_, last, noise_step);
+    if (options_.private_metrics) {
+      const std::span<double> chunk_losses{losses_.data(), records_.size()};
+      const std::span<double> chunk_norms{norms_.data(), records_.size()};
+      part_->fetch_facts(chunk_losses, chunk_norms);
+      note(chunk_losses, chunk_norms);
+    }
+    records_.clear();
+  }
+
+  /// All records of this step, in chunks but for the last ones, which stay in `records_`.
+  void add_chunks(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
+    for_each_drawn(sampling_step, records.size(), [&](std::uint64_t record) {
+      if (!on_a_device && !fits(records, record)) {
+        leave_out();
+        return;
+      }
+      if (records_.size() == options_.max_batch.count) add_chunk(records);
+      records_.push_back(static_cast<std::uint32_t>(record));
+    });
+  }
+  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
+  template <class Visitor>
+  void for_each_drawn(std::uint64_t sampling_step, std::uint64_t record_count, Visitor&& visit) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
+      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
+      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
+        options_.sampling->mark(generator_.key(), sampling_step, first + task * share,
+                                std::span{drawn_}.subspan(task * share / 64, share / 64));
+      });
+      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
+    }
   }
 
   void add_chunk(const dataset<input_value, target>& records) {
     if (records_.empty()) return;
+    if constexpr (on_a_device) {
+      run_on_device(false, 0);
+    } else {
+      add_chunk_on_host(records);
+    }
+  }
+  void add_chunk_on_host(const dataset<input_value, target>& records) {
     const batch<Network, Loss> chunk{records, records_};
     const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
     with_clipped(gradients_of_chunk, [&](const auto& sum) {
-      const auto grow = [&] { return total_is_empty_ ? assign(total_, sum) : accumulate(total_, sum); };
       if (!options_.private_metrics) {
-        evaluate_into(*executor_, grow());
+        evaluate_into(*executor_, accumulate(part_->total, sum));
         return;
       }
       const auto gradients = sum.leaf();
       const std::span<double> chunk_losses{losses_.data(), chunk.size()};
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, grow(), assign(chunk_losses, losses(gradients)),
+      unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
       note(chunk_losses, chunk_norms);
     });
-    total_is_empty_ = false;
     records_.clear();
+  }
+  void leave_out() noexcept {
+    if (!options_.private_metrics) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
   }
   void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
     for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
@@ -16170,39 +20294,40 @@ class dp_sgd {
     }
   }
 
-  const host* executor_;
+  const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
   dp_sgd_options options_;
   Generator generator_;
   tape<Network> tape_;
-  bounded_total<Network> total_;
-  bool total_is_empty_ = true;  ///< no chunk of this step is in it: its values are those of the step before
-  private_gradient<Network> update_;
-  any_optimizer optimizer_;
+  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
   privacy_accountant accountant_;
   sampled_gaussian_event event_;
+  double sensitivity_;    ///< of every sum
   double clip_norm_ = 0;  ///< above it, a norm counts as clipped
   layer_randomness randomness_;
+  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
+  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
   std::vector<double> norms_;
   step_metrics metrics_;
+  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator>
+template <class Network, class Loss, random_generator Generator, executor Executor>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
  public:
   static constexpr bool is_private = Generator::is_private;
   template <class Any>
-  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&) noexcept {}
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
-  dp_sgd(const host&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
+  dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
   step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
 };
 
@@ -16210,18 +20335,26 @@ template <class Network, class Loss>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator>;
 template <class Network, class Loss, random_generator Generator>
 dp_sgd(const host&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator>;
+template <detail::device_executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
+template <detail::device_executor Executor, class Network, class Loss, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <class Network, class Loss>
 dp_sgd(const host&, const Network&&, Loss, const dp_sgd_options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator>;
+template <detail::device_executor Executor, class Network, class Loss>
+dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+    -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
+              os_keyed_generator, Executor>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator>& trainer) {
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
   return trainer.metrics_;
 }
 
@@ -16239,5 +20372,4756 @@ namespace pergrad::inline v0_1 {
 inline constexpr std::string_view version = "0.1.0";
 
 }  // namespace pergrad::inline v0_1
+
+#ifdef __CUDACC__
+// pergrad/cuda/cuda.cuh - pergrad::cuda: the executor whose device is a GPU
+
+// pergrad/cuda/cuda_device.cuh - the CUDA runtime as a `device` (device.hpp): one stream, graphs, pinned staging
+//
+// Nothing here knows of networks. Everything is put into one stream and done in its order; the host waits in download
+// and synchronise, and in upload only when it is a whole ring of uploads ahead of the device.
+
+#include <cuda_runtime_api.h>
+
+// pergrad/cuda/cublas.cuh - cuBLAS as the library behind gemm_door.hpp; empty without PERGRAD_CUBLAS=1
+//
+// FP32 unless a call asks for TF32. The workspace is given by the caller, so that nothing is allocated in a capture.
+
+// pergrad/cuda/gemm_door.hpp - who multiplies an affine layer's matrices: the library's own kernel, or cuBLAS
+//
+// The choice is a constant of the shape. cuBLAS gets products that are plain matrices, one position whose view is x
+// itself, large enough to be worth a call, and only with PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS;
+// without, nothing of it is mentioned). It never forms a sum over samples: the order of its additions is its own, and
+// those sums must not depend on how a batch is cut.
+//
+// Forward and input gradient through cuBLAS are called for `library_slice` samples at a time, so that every call has
+// the same shape and a sample the same place in it whatever the physical batch. Workspaces are rounded up to whole
+// slices; rows beyond the batch hold anything and nobody reads what becomes of them.
+
+// pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one tiled kernel, operands that are views
+//
+//   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
+//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
+//   tap sums        lane[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: the lane's samples, in order
+//   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
+//
+// No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
+// of them in registers; slices of Depth go through shared memory twice buffered, so a slice costs one barrier and is
+// read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
+// order, from what is there before: neither tile sizes nor the cut of a logical batch into physical ones changes a bit.
+
+// pergrad/cuda/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that plays it
+//
+// A kernel is a plain struct, trivially copyable, whose members are its arguments:
+//
+//   template <int Threads>
+//   struct scale_kernel {
+//     static constexpr int threads = Threads;                      // of a block; a multiple of 32
+//     struct shared_type { float partial[Threads / 32]; };         // plain data; uninitialised when a block starts
+//     float* values; int count;
+//     template <class Block>
+//     PERGRAD_HD void operator()(const Block& block) const {
+//       auto& shared = block.template shared<shared_type>();
+//       typename Block::template local<float> own;                 // one value a thread
+//       block.each([&](int t) { own[t] = values[t]; });            // a phase: every thread runs it, then a barrier
+//       const float total = block.sum(own, shared.partial);        // collective; every thread gets it; barriers around
+//       block.once([&] { values[0] = total; });                    // one thread runs it, then a barrier
+//     }
+//   };
+//
+// On the device a phase is the body of a thread and a barrier (kernel.cuh); here it is a loop over the threads of a
+// block, in an order that a test chooses. So every kernel runs under the sanitizers, and one that forgets a barrier
+// gives other bits in another order. Rules:
+//   - between phases, code must be uniform: it runs once here and in every thread there
+//   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
+//   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
+//     thread
+//   - template arguments are ints, sizes and public structs at namespace scope, never a network
+//   - what must have the same bits on host and device says `fma` where it means one
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Threads that exchange values without a barrier.
+inline constexpr int warp_size = 32;
+
+/// a * b + c, rounded once.
+[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fma_rn(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+/// a * b, rounded, never part of a contraction.
+[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return fma(a, b, -0.0F);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __dmul_rn(a, b);
+#else
+  return fma(a, b, -0.0);
+#endif
+}
+/// a + b, rounded, never part of a contraction.
+[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __dadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+/// Square root, correctly rounded.
+[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __dsqrt_rn(x);
+#else
+  return __builtin_sqrt(x);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+template <class Value>
+[[nodiscard]] PERGRAD_HD constexpr Value smaller_of(Value a, Value b) noexcept {
+  return b < a ? b : a;
+}
+template <class Value>
+[[nodiscard]] PERGRAD_HD constexpr Value larger_of(Value a, Value b) noexcept {
+  return a < b ? b : a;
+}
+/// Blocks of `size` that hold `count`.
+[[nodiscard]] PERGRAD_HD constexpr int blocks_for(std::int64_t count, int size) noexcept {
+  return static_cast<int>((count + size - 1) / size);
+}
+
+/// A few values of one thread, for `Block::local<registers<float, 4>>`.
+template <class Value, int Count>
+struct registers {
+  Value values[static_cast<std::size_t>(Count)];
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return values[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return values[i]; }
+};
+
+/// What the engine may launch.
+template <class Kernel>
+concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copyable_v<typename Kernel::shared_type> &&
+                         Kernel::threads %
+                         warp_size ==
+                     0 &&
+                 Kernel::threads >= warp_size&& Kernel::threads <= 1024;
+
+/// In which order the host plays the threads of a phase and the blocks of a launch.
+enum class play_order { forward, reversed, shuffled };
+
+namespace emulation {
+
+/// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
+template <class Function>
+void for_each_in_order(play_order order, int count, std::uint32_t salt, Function&& f) {
+  switch (order) {
+    case play_order::forward:
+      for (int i = 0; i < count; ++i) f(i);
+      return;
+    case play_order::reversed:
+      for (int i = count; i-- > 0;) f(i);
+      return;
+    default: {
+      // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
+      std::uint32_t size = 1;
+      while (size < static_cast<std::uint32_t>(count)) size *= 2;
+      const std::uint32_t factor = (2654435761U * (salt + 1)) | 1U;
+      const std::uint32_t start = 40503U * salt + 11U;
+      for (std::uint32_t i = 0; i < size; ++i) {
+        const std::uint32_t at = (i * factor + start) & (size - 1);
+        if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
+      }
+    }
+  }
+}
+
+}  // namespace emulation
+
+/// One block of threads as the host plays it. A model of the `Block` that kernels are written for.
+template <int Threads>
+class emulated_block {
+ public:
+  /// One value a thread. Begins as NaN, so that a read before the first write shows.
+  template <class Value>
+  class local {
+   public:
+    local() noexcept { std::memset(static_cast<void*>(values_), 0xff, sizeof values_); }
+    [[nodiscard]] Value& operator[](int thread) noexcept { return values_[thread]; }
+    [[nodiscard]] const Value& operator[](int thread) const noexcept { return values_[thread]; }
+
+   private:
+    Value values_[static_cast<std::size_t>(Threads)];
+  };
+
+  emulated_block(int index, int count, play_order order, void* shared) noexcept
+      : index_{index}, count_{count}, order_{order}, shared_{shared} {}
+
+  /// Number of this block in the launch, and how many there are.
+  [[nodiscard]] int index() const noexcept { return index_; }
+  [[nodiscard]] int count() const noexcept { return count_; }
+  /// The block's shared memory. One type a kernel.
+  template <class Shared>
+  [[nodiscard]] Shared& shared() const noexcept {
+    return *static_cast<Shared*>(shared_);
+  }
+
+  template <class Function>
+  void each(Function&& f) const {
+    emulation::for_each_in_order(order_, Threads, static_cast<std::uint32_t>(phase_++), f);
+  }
+  template <class Function>
+  void once(Function&& f) const {
+    ++phase_;
+    f();
+  }
+  /// The sum of all threads' values: pairs 16, 8, 4, 2, 1 apart within a warp, then warp after warp.
+  template <class Value>
+  [[nodiscard]] Value sum(const local<Value>& own,
+                          Value (&partial)[static_cast<std::size_t>(Threads / warp_size)]) const noexcept {
+    for (int warp = 0; warp < Threads / warp_size; ++warp) {
+      Value values[warp_size];
+      for (int lane = 0; lane < warp_size; ++lane) values[lane] = own[warp * warp_size + lane];
+      for (int apart = warp_size / 2; apart > 0; apart /= 2) {
+        for (int lane = 0; lane < apart; ++lane) values[lane] = values[lane] + values[lane + apart];
+      }
+      partial[warp] = values[0];
+    }
+    Value total = partial[0];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    return total;
+  }
+
+ private:
+  int index_;
+  int count_;
+  play_order order_;
+  void* shared_;
+  mutable int phase_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/geometry.hpp - addresses of an affine map's view, in either direction, without a division
+
+// pergrad/cuda/tables.hpp - the rows that tell kernels what to do: views, nodes, factor leaves, windows
+//
+// Plain numbers, copied to the device once. A sample's values lie in one stretch of memory, its workspace, in PyTorch's
+// order; sample b's begins at b times the stretch. A *place* says where in it: an offset, or with a negative number
+// somewhere in the sample's input, which lies in the data set.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The three axes of an image are depth, height and width.
+inline constexpr int axes = 3;
+
+/// Element `offset` of the workspace, or of the input.
+[[nodiscard]] constexpr int in_input(int offset) noexcept { return -1 - offset; }
+
+/// y_t = W view_t(x): which element of x position t sees at tap k of channel c, and where y_t's outputs lie.
+struct affine_view {
+  int groups = 1;
+  int channels = 1;  ///< of x, a group
+  int outputs = 1;   ///< a group
+  int kernel[axes] = {1, 1, 1};
+  int stride[axes] = {1, 1, 1};
+  int padding[axes] = {0, 0, 0};
+  int dilation[axes] = {1, 1, 1};
+  int in[axes] = {1, 1, 1};
+  int out[axes] = {1, 1, 1};
+  int x_group = 0;
+  int x_channel = 0;
+  int x_step[axes] = {0, 0, 0};  ///< from pixel to pixel along an axis
+  int y_group = 0;
+  int y_output = 0;
+  int y_step[axes] = {0, 0, 0};
+
+  [[nodiscard]] PERGRAD_HD constexpr int taps() const noexcept { return kernel[0] * kernel[1] * kernel[2]; }
+  [[nodiscard]] PERGRAD_HD constexpr int positions() const noexcept { return out[0] * out[1] * out[2]; }
+  [[nodiscard]] PERGRAD_HD constexpr int pixels() const noexcept { return in[0] * in[1] * in[2]; }
+  [[nodiscard]] PERGRAD_HD constexpr int view_width() const noexcept { return channels * taps(); }
+  /// Weights, in PyTorch's order `[group][output][channel][tap]`.
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return groups * outputs * view_width(); }
+};
+
+/// G_b = sum_t delta_t (x) view_t(x).
+struct outer_leaf {
+  int node = 0;
+  int layer = 0;  ///< which of the layers with parameters
+  affine_view view;
+  int x = 0;  ///< places
+  int delta = 0;
+  int parameters = 0;  ///< of the first weight among the parameters
+  int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
+  int squares = 0;     ///< layered: of the first partial square among a sample's
+  int square_count = 0;
+  norm_method method = norm_method::instantiate;
+  [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
+};
+
+/// g_b = sum_t delta_t (.) u_t.
+struct elementwise_leaf {
+  int node = 0;
+  int layer = 0;
+  int count = 0;
+  int out[axes] = {1, 1, 1};  ///< positions
+  int delta = 0;
+  int delta_step[axes] = {0, 0, 0};
+  int delta_stride = 1;
+  int ones = 1;
+  int other = 0;
+  int other_step[axes] = {0, 0, 0};
+  int other_stride = 1;
+  int parameters = 0;
+  int kept = 0;  ///< of the first element among a sample's kept gradients: these are always kept
+};
+
+/// Window number o of an axis sees first[o] .. last[o] - 1; input i is seen by windows seen_first[i] .. seen_last[i] -
+/// 1. All are offsets into the table of integers.
+struct window_axis {
+  int in = 1;
+  int out = 1;
+  int first = 0;
+  int last = 0;
+  int seen_first = 0;
+  int seen_last = 0;
+};
+
+enum class op_kind : int { affine, elementwise, pooling, branch_sum, general };
+
+/// One node: its forward and its backward.
+struct op_row {
+  op_kind kind = op_kind::general;
+  int node = 0;
+  int function = 0;  ///< of the kernel's list of functions
+  int in = 0;        ///< places of values
+  int in2 = 0;
+  int out = 0;
+  int dx = 0;  ///< places of gradients
+  int dx2 = 0;
+  int dy = 0;
+  int saved = 0;
+  int scratch = 0;  ///< general: dx, where it must be added to what is there
+  int in_size = 0;
+  int out_size = 0;
+  int saved_size = 0;
+  int backward = 0;
+  int input_gradient = 0;
+  int input2_gradient = 0;
+  int accumulate = 0;  ///< dx has something in it already
+  int accumulate2 = 0;
+  int parameters = 0;
+  int weights = 0;                      ///< parameters of the layer
+  int bias = -1;                        ///< affine: of the first bias among the parameters, negative without
+  affine_view view;                     ///< affine
+  window_axis windows[axes];            ///< pooling
+  int channels = 0;                     ///< pooling
+  int divisors = 0;                     ///< pooling: of the first divisor among the scalars of the tables
+  int overlapping = 0;                  ///< pooling: an input may be seen by several windows
+  shape in_shape;                       ///< general
+  int first_outer = 0, last_outer = 0;  ///< leaves of the node
+  int first_elementwise = 0, last_elementwise = 0;
+};
+
+/// Sizes and the tables' places on the device.
+template <class Scalar>
+struct table_view {
+  const op_row* ops = nullptr;
+  const outer_leaf* outer = nullptr;
+  const elementwise_leaf* elementwise = nullptr;
+  const int* integers = nullptr;
+  const Scalar* scalars = nullptr;
+  int op_count = 0;
+  int outer_count = 0;
+  int elementwise_count = 0;
+  int layers = 0;           ///< with parameters
+  int parameter_count = 0;  ///< trained
+};
+
+/// What differs from one physical batch to the next: the host uploads it, kernels read it.
+struct step_state {
+  std::uint64_t position = 0;  ///< of the first sample here within the logical batch
+  std::uint32_t count = 0;     ///< samples here
+  std::uint32_t first = 1;     ///< the logical batch begins here: sums start from zero
+  std::uint32_t last = 1;      ///< it ends here: noise and update
+  std::uint32_t unused = 0;
+  std::uint64_t noise_step = 0;  ///< of the generator
+  double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
+  double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Division of 0 <= n < 2^31 by a fixed number, as a product and a shift (Granlund and Montgomery 1994, fig. 4.1).
+class divisor {
+ public:
+  divisor() = default;
+  /// Precondition: by >= 1.
+  constexpr explicit divisor(int by) noexcept : by_{static_cast<std::uint32_t>(by)} {
+    while ((std::uint64_t{1} << shift_) < by_) ++shift_;
+    const std::uint64_t power = std::uint64_t{1} << 32U;
+    factor_ = static_cast<std::uint32_t>(power * ((std::uint64_t{1} << shift_) - by_) / by_ + 1);
+  }
+
+  [[nodiscard]] PERGRAD_HD constexpr int quotient(int n) const noexcept {
+    const auto number = static_cast<std::uint32_t>(n);
+    const auto high = static_cast<std::uint32_t>((std::uint64_t{number} * factor_) >> 32U);
+    return static_cast<int>((high + number) >> shift_);
+  }
+  /// Replaces n by its quotient and returns the remainder.
+  [[nodiscard]] PERGRAD_HD constexpr int divide(int& n) const noexcept {
+    const int whole = quotient(n);
+    const int rest = n - whole * static_cast<int>(by_);
+    n = whole;
+    return rest;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr int value() const noexcept { return static_cast<int>(by_); }
+
+ private:
+  std::uint32_t by_ = 1;
+  std::uint32_t factor_ = 1;
+  std::uint32_t shift_ = 0;
+};
+
+/// Addresses of one group of an `affine_view`. Element k = (channel, tap) of view t; an element of y is (output, t).
+struct geometry {
+  affine_view view;
+  divisor taps;
+  divisor kernel_height, kernel_width;
+  divisor out_height, out_width, positions;
+  divisor in_height, in_width, pixels;
+  divisor stride[axes];
+  divisor width;       ///< of the view
+  int contiguous = 0;  ///< one position whose view is x itself, in order
+
+  geometry() = default;
+  constexpr explicit geometry(const affine_view& of)
+      : view{of},
+        taps{of.taps()},
+        kernel_height{of.kernel[1]},
+        kernel_width{of.kernel[2]},
+        out_height{of.out[1]},
+        out_width{of.out[2]},
+        positions{of.positions()},
+        in_height{of.in[1]},
+        in_width{of.in[2]},
+        pixels{of.pixels()},
+        stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
+        width{of.view_width()} {
+    bool in_order = of.positions() == 1 && of.y_output == 1;
+    for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
+    contiguous = in_order ? 1 : 0;
+  }
+
+  /// Where group `group`'s view t of x has element k; negative: in the padding.
+  [[nodiscard]] PERGRAD_HD constexpr int x_offset(int group, int t, int k) const noexcept {
+    if (contiguous != 0) return group * view.x_group + k;
+    const int tap = taps.divide(k);
+    int offset = group * view.x_group + k * view.x_channel;
+    int at[axes] = {0, 0, 0};
+    int of_kernel[axes] = {0, 0, 0};
+    split(t, out_height, out_width, at);
+    split(tap, kernel_height, kernel_width, of_kernel);
+    bool inside = true;
+    for (int axis = 0; axis < axes; ++axis) {
+      const int pixel = at[axis] * view.stride[axis] - view.padding[axis] + of_kernel[axis] * view.dilation[axis];
+      inside = inside && pixel >= 0 && pixel < view.in[axis];
+      offset += pixel * view.x_step[axis];
+    }
+    return inside ? offset : -1;
+  }
+  /// Where y has group `group`'s output at position t.
+  [[nodiscard]] PERGRAD_HD constexpr int y_offset(int group, int output, int t) const noexcept {
+    const int offset = group * view.y_group + output * view.y_output;
+    if (contiguous != 0) return offset;
+    int at[axes] = {0, 0, 0};
+    split(t, out_height, out_width, at);
+    return offset + at[0] * view.y_step[0] + at[1] * view.y_step[1] + at[2] * view.y_step[2];
+  }
+  /// Where x has group `group`'s channel at pixel i.
+  [[nodiscard]] PERGRAD_HD constexpr int pixel_offset(int group, int channel, int i) const noexcept {
+    int at[axes] = {0, 0, 0};
+    split(i, in_height, in_width, at);
+    return group * view.x_group + channel * view.x_channel + at[0] * view.x_step[0] + at[1] * view.x_step[1] +
+           at[2] * view.x_step[2];
+  }
+  /// Where y has the output whose view sees pixel i at `tap`; negative: there is none.
+  [[nodiscard]] PERGRAD_HD constexpr int seen_from(int group, int output, int i, int tap) const noexcept {
+    int offset = group * view.y_group + output * view.y_output;
+    int pixel[axes] = {0, 0, 0};
+    int of_kernel[axes] = {0, 0, 0};
+    split(i, in_height, in_width, pixel);
+    split(tap, kernel_height, kernel_width, of_kernel);
+    bool seen = true;
+    for (int axis = 0; axis < axes; ++axis) {
+      int position = pixel[axis] + view.padding[axis] - of_kernel[axis] * view.dilation[axis];
+      seen = seen && position >= 0;
+      if (!seen) position = 0;
+      seen = stride[axis].divide(position) == 0 && seen && position < view.out[axis];
+      offset += position * view.y_step[axis];
+    }
+    return seen ? offset : -1;
+  }
+
+ private:
+  PERGRAD_HD static constexpr void split(int i, const divisor& height, const divisor& width, int (&at)[axes]) noexcept {
+    at[2] = width.divide(i);
+    at[1] = height.divide(i);
+    at[0] = i;
+  }
+};
+
+/// Samples' values: in their workspaces, or, at a negative place, their inputs in the data set.
+template <class Scalar>
+struct batch_values {
+  Scalar* workspace = nullptr;
+  std::int64_t stretch = 0;  ///< from one sample's workspace to the next
+  const Scalar* inputs = nullptr;
+  const std::uint32_t* ids = nullptr;  ///< records of the samples; nullptr: sample b is record b
+  std::int64_t input_size = 0;
+
+  /// Sample b's values at a place that is not in its input.
+  [[nodiscard]] PERGRAD_HD Scalar* at(int b, int place) const noexcept { return workspace + b * stretch + place; }
+  /// Sample b's values at any place.
+  [[nodiscard]] PERGRAD_HD const Scalar* read(int b, int place) const noexcept {
+    if (place >= 0) return at(b, place);
+    const std::int64_t record = ids == nullptr ? b : static_cast<std::int64_t>(ids[b]);
+    return inputs + record * input_size + (-1 - place);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
+  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+}
+
+/// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
+template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
+struct gemm_tiles {
+  static constexpr int rows = Rows;
+  static constexpr int columns = Columns;
+  static constexpr int depth = Depth;
+  static constexpr int own_rows = OwnRows;
+  static constexpr int own_columns = OwnColumns;
+  static constexpr int across = Columns / OwnColumns;
+  static constexpr int threads = Rows / OwnRows * across;
+  static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
+  static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
+};
+using narrow_tiles = gemm_tiles<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
+using square_tiles = gemm_tiles<64, 64, 16, 4, 4>;  ///< 256 threads
+using large_tiles = gemm_tiles<128, 128, 8, 8, 8>;  ///< 256 threads
+
+template <class Scalar>
+struct alignas(4 * sizeof(Scalar)) quad {
+  Scalar v[4];
+};
+
+/// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
+/// column)`, where chains begin and what becomes of results. blocks() of them.
+template <class Scalar, class Problem, class Tiles>
+struct gemm_kernel {
+  static constexpr int threads = Tiles::threads;
+  static constexpr int padding = 4;  // a slice's rows meet other banks
+  struct slice {
+    quad<Scalar> left[Tiles::depth][(Tiles::rows + padding) / 4];
+    quad<Scalar> right[Tiles::depth][(Tiles::columns + padding) / 4];
+  };
+  struct shared_type {
+    slice slices[2];
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  Problem problem;
+
+  [[nodiscard]] PERGRAD_HD int row_tiles() const noexcept { return blocks_for(problem.rows(), Tiles::rows); }
+  [[nodiscard]] PERGRAD_HD int column_tiles() const noexcept { return blocks_for(problem.columns(), Tiles::columns); }
+  [[nodiscard]] int blocks() const noexcept { return row_tiles() * column_tiles() * problem.batches(); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    // Row tiles first: blocks that run together share the columns' view.
+    int number = block.index();
+    const int row_count = row_tiles();
+    const int column_count = column_tiles();
+    const int row_tile = number % row_count;
+    number /= row_count;
+    const int column_tile = number % column_count;
+    const int z = number / column_count;
+    const int row = row_tile * Tiles::rows;
+    const int column = column_tile * Tiles::columns;
+    if (!problem.wanted(z, column)) return;
+    const int depth = problem.depth(z);
+
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<Scalar, Tiles::own_rows * Tiles::own_columns>> sums;
+    block.each([&](int t) {
+      start(sums[t], z, row + row_of(t), column + column_of(t));
+      fetched_left left;
+      fetched_right right;
+      fetch(left, right, t, z, row, column, 0, depth);
+      put(left, right, t, shared.slices[0]);
+    });
+    int stage = 0;
+    for (int begin = 0; begin < depth; begin += Tiles::depth, stage ^= 1) {
+      const int next = begin + Tiles::depth;
+      block.each([&](int t) {
+        fetched_left left;
+        fetched_right right;
+        if (next < depth) fetch(left, right, t, z, row, column, next, depth);
+        multiply(sums[t], shared.slices[stage], row_of(t) / 4, column_of(t) / 4,
+                 smaller_of(static_cast<int>(Tiles::depth), depth - begin));
+        if (next < depth) put(left, right, t, shared.slices[stage ^ 1]);
+      });
+    }
+    if constexpr (Problem::squares) {
+      typename Block::template local<double> own;
+      block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
+      const double total = block.sum(own, shared.partial);
+      block.once([&] { problem.store_square(z, row_tile + row_count * column_tile, total); });
+    } else {
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
+    }
+  }
+
+ private:
+  static constexpr int left_each = Tiles::rows * Tiles::depth / threads;
+  static constexpr int right_each = Tiles::columns * Tiles::depth / threads;
+  using fetched_left = registers<Scalar, left_each>;
+  using fetched_right = registers<Scalar, right_each>;
+  using sums_type = registers<Scalar, Tiles::own_rows * Tiles::own_columns>;
+  static constexpr int row_quads = Tiles::rows / Tiles::own_rows;  // quads of rows between a thread's own
+
+  // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Tiles::across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Tiles::across); }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Tiles::across + j % 4; }
+
+  // Where in a slice thread t puts its i-th number: threads next to each other read along the operand's own order.
+  template <bool DepthFirst, int Width>
+  PERGRAD_HD static constexpr int depth_at(int t, int i) noexcept {
+    const int number = t + i * threads;
+    return DepthFirst ? number % Tiles::depth : number / Width;
+  }
+  template <bool DepthFirst, int Width>
+  PERGRAD_HD static constexpr int width_at(int t, int i) noexcept {
+    const int number = t + i * threads;
+    return DepthFirst ? number / Tiles::depth : number % Width;
+  }
+
+  PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
+                        int depth) const noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < left_each; ++i) {
+      const int k = begin + depth_at<Problem::left_depth_first, Tiles::rows>(t, i);
+      const int at = row + width_at<Problem::left_depth_first, Tiles::rows>(t, i);
+      left[i] = k < depth && at < problem.rows() ? problem.left(z, at, k) : Scalar{0};
+    }
+    PERGRAD_UNROLL
+    for (int i = 0; i < right_each; ++i) {
+      const int k = begin + depth_at<Problem::right_depth_first, Tiles::columns>(t, i);
+      const int at = column + width_at<Problem::right_depth_first, Tiles::columns>(t, i);
+      right[i] = k < depth && at < problem.columns() ? problem.right(z, k, at) : Scalar{0};
+    }
+  }
+  PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < left_each; ++i) {
+      const int at = width_at<Problem::left_depth_first, Tiles::rows>(t, i);
+      to.left[depth_at<Problem::left_depth_first, Tiles::rows>(t, i)][at / 4].v[at % 4] = left[i];
+    }
+    PERGRAD_UNROLL
+    for (int i = 0; i < right_each; ++i) {
+      const int at = width_at<Problem::right_depth_first, Tiles::columns>(t, i);
+      to.right[depth_at<Problem::right_depth_first, Tiles::columns>(t, i)][at / 4].v[at % 4] = right[i];
+    }
+  }
+  // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
+  PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                                  int count) noexcept {
+    if (count == Tiles::depth) {
+      PERGRAD_UNROLL
+      for (int k = 0; k < Tiles::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    } else {
+      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    }
+  }
+  PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                                      int k) noexcept {
+    quad<Scalar> down[Tiles::own_rows / 4];
+    quad<Scalar> across[Tiles::own_columns / 4];
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    PERGRAD_UNROLL
+    for (int j = 0; j < Tiles::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Tiles::across];
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Tiles::own_columns; ++j) {
+        Scalar& sum = sums[i * Tiles::own_columns + j];
+        sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+      }
+    }
+  }
+  PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Tiles::own_columns; ++j) {
+        const int r = row + own_row(i);
+        const int c = column + own_column(j);
+        sums[i * Tiles::own_columns + j] =
+            r < problem.rows() && c < problem.columns() ? problem.before(z, r, c) : Scalar{0};
+      }
+    }
+  }
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Tiles::own_columns; ++j) {
+        const int r = row + own_row(i);
+        const int c = column + own_column(j);
+        if (r < problem.rows() && c < problem.columns()) problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
+      }
+    }
+  }
+  PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
+    double total = 0;
+    PERGRAD_UNROLL
+    for (int i = 0; i < Tiles::own_rows * Tiles::own_columns; ++i) {
+      const auto value = static_cast<double>(sums[i]);
+      total = fma(value, value, total);
+    }
+    return total;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
+// formulas)
+//
+// Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times lanes; of `squares`
+// groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What the four have in common.
+template <class Scalar>
+struct affine_operands {
+  geometry map;
+  batch_values<Scalar> values;
+  const step_state* state = nullptr;
+  const Scalar* weights = nullptr;  ///< of the layer, PyTorch's order
+  const Scalar* bias = nullptr;     ///< nullptr: none
+  int x = 0;                        ///< places
+  int y = 0;
+  int most_samples = 0;  ///< of a physical batch
+  int accumulate = 0;    ///< forward, adjoint: the result is added to what is there
+  int tf32 = 0;          ///< round operands to TF32
+
+  [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
+  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept {
+    if constexpr (sizeof(Scalar) == sizeof(float)) {
+      return tf32 != 0 ? round_to_tf32(value) : value;
+    } else {
+      return value;
+    }
+  }
+  /// Element k of view t of sample b.
+  [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
+    const int offset = map.x_offset(group, t, k);
+    return offset < 0 ? Scalar{0} : rounded(values.read(b, x)[offset]);
+  }
+};
+
+/// Rows: outputs; columns: (sample, position); depth: the view.
+template <class Scalar>
+struct affine_forward {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = false;
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
+  [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
+    return column < on.samples() * on.map.positions.value();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    return on.rounded(on.weights[(z * rows() + row) * on.map.width.value() + k]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    const int t = on.map.positions.divide(column);
+    return column < on.samples() ? on.view(z, column, t, k) : Scalar{0};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+    const int t = on.map.positions.divide(column);
+    if (column >= on.samples()) return Scalar{0};
+    if (on.accumulate != 0) return on.values.at(column, on.y)[on.map.y_offset(z, row, t)];
+    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+  }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    const int t = on.map.positions.divide(column);
+    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = value;
+  }
+};
+
+/// Rows: channels; columns: (sample, pixel); depth: (output, tap).
+template <class Scalar>
+struct affine_adjoint {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = false;
+  static constexpr bool right_depth_first = false;
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
+  [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.view.outputs * on.map.taps.value(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
+    return column < on.samples() * on.map.pixels.value();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    const int tap = on.map.taps.divide(k);
+    return on.rounded(
+        on.weights[(z * on.map.view.outputs + k) * on.map.width.value() + row * on.map.taps.value() + tap]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    const int tap = on.map.taps.divide(k);
+    const int pixel = on.map.pixels.divide(column);
+    if (column >= on.samples()) return Scalar{0};
+    const int offset = on.map.seen_from(z, k, pixel, tap);
+    return offset < 0 ? Scalar{0} : on.rounded(on.values.read(column, on.y)[offset]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+    const int pixel = on.map.pixels.divide(column);
+    if (column >= on.samples()) return Scalar{0};
+    if (on.accumulate != 0) return on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)];
+    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+  }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    const int pixel = on.map.pixels.divide(column);
+    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = value;
+  }
+};
+
+/// Rows: outputs; columns: the view; depth: (sample of the lane, position). With DepthFirst = 1 neighbouring threads
+/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position.
+template <class Scalar, int DepthFirst>
+struct affine_sums {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = DepthFirst != 0;
+  static constexpr bool right_depth_first = DepthFirst != 0;
+  affine_operands<Scalar> on;       ///< `y` is the place of delta
+  const Scalar* factors = nullptr;  ///< w_b
+  Scalar* lanes = nullptr;          ///< of the layer's first weight, in lane 0
+  std::int64_t lane_stride = 0;
+  int lane_count = 1;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * lane_count; }
+  /// Number of the lane's first sample here: positions of the logical batch go round the lanes.
+  [[nodiscard]] PERGRAD_HD int first_sample(int lane) const noexcept {
+    const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
+    return lane >= at ? lane - at : lane - at + lane_count;
+  }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    const int left = on.samples() - first_sample(z % lane_count);
+    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count * on.map.positions.value();
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
+    return depth(z) > 0 || state().first != 0;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    const int t = on.map.positions.divide(k);
+    const int b = first_sample(z % lane_count) + k * lane_count;
+    const Scalar factor = factors[b];
+    if (factor == 0) return Scalar{0};
+    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / lane_count, row, t)]);
+    return multiply(factor, delta);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    const int t = on.map.positions.divide(k);
+    const int b = first_sample(z % lane_count) + k * lane_count;
+    return factors[b] == 0 ? Scalar{0} : on.view(z / lane_count, b, t, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+    return state().first != 0 ? Scalar{0} : *result(z, row, column);
+  }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
+
+ private:
+  [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
+  [[nodiscard]] PERGRAD_HD Scalar* result(int z, int row, int column) const noexcept {
+    return lanes + z % lane_count * lane_stride + (z / lane_count * rows() + row) * columns() + column;
+  }
+};
+
+/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of tile i: the
+/// sample's squared norm is the sum of all `groups * tiles`, added up by whoever reads them.
+template <class Scalar>
+struct affine_squares {
+  static constexpr bool squares = true;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = true;
+  affine_operands<Scalar> on;  ///< `y` is the place of delta
+  double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * tiles + tile]
+  std::int64_t partial_stride = 0;
+  int tiles = 1;
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * on.most_samples; }
+  [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
+    return on.samples() > z / on.map.view.groups;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    const int group = z % on.map.view.groups;
+    return on.rounded(on.values.read(z / on.map.view.groups, on.y)[on.map.y_offset(group, row, k)]);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store_square(int z, int tile, double value) const noexcept {
+    const int groups = on.map.view.groups;
+    partial[z / groups * partial_stride + z % groups * tiles + tile] = value;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+#ifndef PERGRAD_CUBLAS
+#define PERGRAD_CUBLAS 0  // 1: products may go to cuBLAS; the same in all translation units
+#endif
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Whether this program may call cuBLAS.
+inline constexpr bool has_gemm_library = PERGRAD_CUBLAS != 0;
+/// Samples a call of cuBLAS.
+inline constexpr int library_slice = 128;
+/// Multiply-adds of a slice from which on cuBLAS is called: 256³. An estimate, not measured.
+inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
+
+/// Who forms a product, and the own kernel's tiles.
+enum class gemm_way : int { narrow, square, large, library };
+/// Which product of an affine layer.
+enum class gemm_product : int { forward, adjoint, sums, squares };
+
+[[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
+  switch (way) {
+    case gemm_way::narrow:
+      return "own kernel, 32 x 128 tiles";
+    case gemm_way::square:
+      return "own kernel, 64 x 64 tiles";
+    case gemm_way::large:
+      return "own kernel, 128 x 128 tiles";
+    default:
+      return "cuBLAS";
+  }
+}
+
+/// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
+[[nodiscard]] constexpr gemm_way choose_gemm(gemm_product product, const affine_view& view, bool x_in_workspace,
+                                             bool library = has_gemm_library) noexcept {
+  const bool over_samples = product == gemm_product::forward || product == gemm_product::adjoint;
+  const std::int64_t work = std::int64_t{library_slice} * view.size();
+  if (library && over_samples && x_in_workspace && view.groups == 1 && work >= library_work &&
+      geometry{view}.contiguous != 0) {
+    return gemm_way::library;
+  }
+  const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
+  if (rows <= 32) return gemm_way::narrow;
+  // Large tiles where they leave enough of them: columns are many where they count samples and positions.
+  const int columns = over_samples ? library_slice * view.positions() : view.view_width();
+  return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
+}
+
+/// Samples for which workspaces must be there if any product goes to cuBLAS.
+[[nodiscard]] constexpr int library_capacity(int max_batch) noexcept {
+  return (max_batch + library_slice - 1) / library_slice * library_slice;
+}
+
+/// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n.
+struct gemm_call {
+  bool transpose_a = false;
+  int m = 0;
+  int n = 0;
+  int k = 0;
+  const float* a = nullptr;
+  int lda = 0;
+  const float* b = nullptr;
+  int ldb = 0;
+  float* c = nullptr;
+  int ldc = 0;
+  float beta = 0;
+  bool tf32 = false;  ///< may round operands to TF32, for operands that are so rounded already
+};
+
+/// A device that can call cuBLAS, also inside a capture.
+template <class Device>
+concept has_library_gemm = requires(Device& device, const gemm_call& call) {
+  device.library_gemm(call);
+};
+
+/// What a `gemm_call` means: for devices that the host plays.
+inline void play_gemm(const gemm_call& call) noexcept {
+  for (int j = 0; j < call.n; ++j) {
+    for (int i = 0; i < call.m; ++i) {
+      float sum = 0;
+      for (int p = 0; p < call.k; ++p) {
+        const float a = call.transpose_a ? call.a[static_cast<std::ptrdiff_t>(i) * call.lda + p]
+                                         : call.a[static_cast<std::ptrdiff_t>(p) * call.lda + i];
+        sum = fma(a, call.b[static_cast<std::ptrdiff_t>(j) * call.ldb + p], sum);
+      }
+      float& c = call.c[static_cast<std::ptrdiff_t>(j) * call.ldc + i];
+      c = call.beta == 0 ? sum : fma(call.beta, c, sum);
+    }
+  }
+}
+
+/// Calls visit(call) for every slice of the forward product; y must hold what it is added to, bias or earlier values.
+template <class Visitor>
+void library_forward(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
+  const int width = on.map.view.view_width();
+  for (int b = 0; b < library_capacity(max_batch); b += library_slice) {
+    visit(gemm_call{.transpose_a = true,
+                    .m = on.map.view.outputs,
+                    .n = library_slice,
+                    .k = width,
+                    .a = on.weights,
+                    .lda = width,
+                    .b = on.values.at(b, on.x),
+                    .ldb = static_cast<int>(on.values.stretch),
+                    .c = on.values.at(b, on.y),
+                    .ldc = static_cast<int>(on.values.stretch),
+                    .beta = 1,
+                    .tf32 = on.tf32 != 0});
+  }
+}
+/// The same for the gradient of x; `on.accumulate` says whether x holds something already.
+template <class Visitor>
+void library_adjoint(const affine_operands<float>& on, int max_batch, Visitor&& visit) {
+  const int width = on.map.view.view_width();
+  for (int b = 0; b < library_capacity(max_batch); b += library_slice) {
+    visit(gemm_call{.transpose_a = false,
+                    .m = width,
+                    .n = library_slice,
+                    .k = on.map.view.outputs,
+                    .a = on.weights,
+                    .lda = width,
+                    .b = on.values.at(b, on.y),
+                    .ldb = static_cast<int>(on.values.stretch),
+                    .c = on.values.at(b, on.x),
+                    .ldc = static_cast<int>(on.values.stretch),
+                    .beta = on.accumulate != 0 ? 1.0F : 0.0F,
+                    .tf32 = on.tf32 != 0});
+  }
+}
+
+/// y = bias (or zero) for all samples of the physical batch, before the product is added; blocks() of them.
+template <class Scalar, int Threads>
+struct bias_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] int blocks() const noexcept { return on.most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (block.index() >= on.samples()) return;
+    block.each([&](int t) {
+      Scalar* y = on.values.at(block.index(), on.y);
+      for (int i = t; i < on.map.view.outputs; i += threads) y[i] = on.bias == nullptr ? Scalar{0} : on.bias[i];
+    });
+  }
+};
+
+/// Calls launch(kernel) with the own kernel of tiles `way` for `problem`.
+template <class Scalar, class Problem, class Launch>
+void with_gemm_kernel(gemm_way way, const Problem& problem, Launch&& launch) {
+  switch (way) {
+    case gemm_way::narrow:
+      return launch(gemm_kernel<Scalar, Problem, narrow_tiles>{problem});
+    case gemm_way::large:
+      return launch(gemm_kernel<Scalar, Problem, large_tiles>{problem});
+    default:
+      return launch(gemm_kernel<Scalar, Problem, square_tiles>{problem});
+  }
+}
+
+/// Launches an affine layer's forward product, whoever forms it: 1 node, with cuBLAS 1 and one a slice.
+template <class Device, class Scalar>
+void launch_forward(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
+  if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
+    if (way == gemm_way::library) {
+      if (on.accumulate == 0) {
+        const bias_kernel<Scalar, 128> start{on};
+        device.launch(start, start.blocks());
+      }
+      return library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+    }
+  }
+  with_gemm_kernel<Scalar>(way, affine_forward<Scalar>{on},
+                           [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); });
+}
+/// The same for the gradient of x.
+template <class Device, class Scalar>
+void launch_adjoint(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
+  if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
+    if (way == gemm_way::library && on.bias == nullptr) {
+      return library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+    }
+  }
+  with_gemm_kernel<Scalar>(way, affine_adjoint<Scalar>{on},
+                           [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); });
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+#if PERGRAD_CUBLAS
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Device memory that cuBLAS wants: NVIDIA's recommendation for Hopper.
+inline constexpr std::size_t cublas_workspace_bytes = std::size_t{32} << 20U;
+
+/// A cuBLAS handle bound to a stream.
+class cublas_library {
+ public:
+  /// `workspace` has `cublas_workspace_bytes` bytes and outlives this. Throws std::runtime_error.
+  cublas_library(cudaStream_t stream, void* workspace) {
+    check(cublasCreate(&handle_), "cublasCreate");
+    try {
+      check(cublasSetStream(handle_, stream), "cublasSetStream");
+      check(cublasSetWorkspace(handle_, workspace, cublas_workspace_bytes), "cublasSetWorkspace");
+    } catch (...) {
+      static_cast<void>(cublasDestroy(handle_));
+      throw;
+    }
+  }
+  cublas_library(const cublas_library&) = delete;
+  cublas_library& operator=(const cublas_library&) = delete;
+  ~cublas_library() { static_cast<void>(cublasDestroy(handle_)); }
+
+  /// Puts the product into the stream.
+  void gemm(const gemm_call& call) {
+    const float alpha = 1;
+    check(cublasSetMathMode(handle_, call.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+          "cublasSetMathMode");
+    check(cublasSgemm(handle_, call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, call.m, call.n, call.k,
+                      &alpha, call.a, call.lda, call.b, call.ldb, &call.beta, call.c, call.ldc),
+          "cublasSgemm");
+  }
+
+ private:
+  static void check(cublasStatus_t status, const char* call) {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw std::runtime_error{std::string{"pergrad: cuda: "} + call + ": " + cublasGetStatusString(status) +
+                             " (status " + std::to_string(static_cast<int>(status)) + ")"};
+  }
+
+  cublasHandle_t handle_ = nullptr;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+#endif  // PERGRAD_CUBLAS
+// pergrad/cuda/device.hpp - what the engine asks of a device, and a device that the host plays
+//
+//   allocate(bytes)            memory of the device, aligned to 256 bytes; std::bad_alloc if there is none
+//   release(memory)            gives it back; never throws
+//   upload(to, from, bytes)    host to device, in stream order; `from` may change as soon as this returns
+//   download(to, from, bytes)  device to host; complete when this returns
+//   fill_zero(to, bytes)       in stream order
+//   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
+//   capture(f)                 what f launches and fills becomes a graph instead of being done
+//   replay(graph)              does it, in stream order
+//   node_count(graph)
+//   synchronise()              waits
+// allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
+// synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+
+#include <functional>
+#include <map>
+
+namespace pergrad::inline v0_1::on_device {
+
+namespace emulation {
+
+/// Stands for any kernel where only the signature is asked for.
+struct any_kernel {
+  static constexpr int threads = 32;
+  struct shared_type {};
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& /*block*/) const {}
+};
+
+}  // namespace emulation
+
+/// See the table above.
+template <class Device>
+concept device = requires(Device& it, typename Device::graph& graph, void* memory, const void* other, std::size_t bytes,
+                          void (*step)()) {
+  { it.allocate(bytes) } -> std::same_as<void*>;
+  { it.release(memory) }
+  noexcept;
+  it.upload(memory, other, bytes);
+  it.download(memory, other, bytes);
+  it.fill_zero(memory, bytes);
+  it.launch(emulation::any_kernel{}, 1);
+  { it.capture(step) } -> std::same_as<typename Device::graph>;
+  it.replay(graph);
+  { it.node_count(graph) } -> std::convertible_to<std::size_t>;
+  it.synchronise();
+};
+
+/// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
+template <kernel Kernel>
+void play(const Kernel& kernel, int blocks, play_order order = play_order::forward) {
+  using shared_type = typename Kernel::shared_type;
+  constexpr std::size_t bytes = sizeof(shared_type);
+  // On the heap, so that a sanitizer sees every access beyond it.
+  const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
+      static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
+      [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
+  emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
+    std::memset(shared.get(), 0xff, bytes);
+    kernel(emulated_block<Kernel::threads>{index, blocks, order, shared.get()});
+  });
+}
+
+/// A device that the host plays: plain memory, poisoned with NaN, and kernels in an order that tests choose. For tests
+/// and for machines without a GPU; it is slow and shows mistakes.
+class emulated_device {
+ public:
+  class graph {
+   public:
+    graph() = default;
+
+   private:
+    friend class emulated_device;
+    std::vector<std::function<void()>> nodes_;
+  };
+
+  /// What has been asked of the device since it was made.
+  struct statistics {
+    std::size_t allocations = 0;
+    std::size_t allocated_bytes = 0;  ///< of all memory that is not yet released
+    std::size_t launches = 0;
+    std::size_t uploads = 0;
+    std::size_t downloads = 0;
+    std::size_t waits = 0;
+    std::size_t captures = 0;
+    std::size_t replays = 0;
+  };
+
+  explicit emulated_device(play_order order = play_order::forward) : order_{order} {}
+  emulated_device(const emulated_device&) = delete;
+  emulated_device& operator=(const emulated_device&) = delete;
+  ~emulated_device() {
+    for (auto& [memory, bytes] : memory_) ::operator delete(memory, alignment);
+  }
+
+  [[nodiscard]] static constexpr const char* name() noexcept { return "emulated device"; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) {
+    refuse_in_capture("allocates");
+    void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
+    std::memset(memory, 0xff, bytes);
+    memory_[memory] = bytes;
+    ++statistics_.allocations;
+    statistics_.allocated_bytes += bytes;
+    return memory;
+  }
+  void release(void* memory) noexcept {
+    const auto found = memory_.find(memory);
+    if (found == memory_.end()) return;
+    statistics_.allocated_bytes -= found->second;
+    memory_.erase(found);
+    ::operator delete(memory, alignment);
+  }
+  void upload(void* to, const void* from, std::size_t bytes) {
+    refuse_in_capture("uploads");
+    require_inside(to, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    ++statistics_.uploads;
+  }
+  void download(void* to, const void* from, std::size_t bytes) {
+    refuse_in_capture("downloads");
+    require_inside(from, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    ++statistics_.downloads;
+  }
+  void fill_zero(void* to, std::size_t bytes) {
+    require_inside(to, bytes);
+    submit([to, bytes] { std::memset(to, 0, bytes); });
+  }
+  template <kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    if (blocks <= 0) return;
+    ++statistics_.launches;
+    submit([kernel, blocks, this] { play(kernel, blocks, order_); });
+  }
+  template <class Function>
+  [[nodiscard]] graph capture(Function&& f) {
+    refuse_in_capture("captures");
+    graph recorded;
+    capturing_ = &recorded;
+    try {
+      f();
+    } catch (...) {
+      capturing_ = nullptr;
+      throw;
+    }
+    capturing_ = nullptr;
+    ++statistics_.captures;
+    return recorded;
+  }
+  void replay(graph& recorded) {
+    refuse_in_capture("replays");
+    ++statistics_.replays;
+    for (const auto& node : recorded.nodes_) node();
+  }
+  [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_.size(); }
+  void synchronise() {
+    refuse_in_capture("waits");
+    ++statistics_.waits;
+  }
+
+  /// In which order threads and blocks are played from now on.
+  void play_in(play_order order) noexcept { order_ = order; }
+  [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
+
+ private:
+  static constexpr std::align_val_t alignment{256};
+
+  template <class Function>
+  void submit(Function&& node) {
+    if (capturing_ != nullptr) {
+      capturing_->nodes_.emplace_back(std::forward<Function>(node));
+    } else {
+      node();
+    }
+  }
+  void refuse_in_capture(const char* what) const {
+    if (capturing_ != nullptr) {
+      throw std::logic_error(std::string{"pergrad: emulated_device: a step that is being captured "} + what);
+    }
+  }
+  void require_inside(const void* at, std::size_t bytes) const {
+    if (bytes == 0) return;
+    auto after = memory_.upper_bound(const_cast<void*>(at));
+    if (after != memory_.begin()) {
+      --after;
+      const auto offset = static_cast<const std::byte*>(at) - static_cast<const std::byte*>(after->first);
+      if (static_cast<std::size_t>(offset) + bytes <= after->second) return;
+    }
+    throw std::out_of_range("pergrad: emulated_device: a copy of " + std::to_string(bytes) +
+                            " bytes lies outside the device's memory");
+  }
+
+  std::map<void*, std::size_t> memory_;
+  statistics statistics_;
+  play_order order_;
+  graph* capturing_ = nullptr;
+};
+
+static_assert(device<emulated_device>);
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernel.cuh - a block of threads on the device, and the one __global__ function of the library
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The `Block` that kernels get on the device; emulated_block (kernel.hpp) is its twin on the host.
+template <int Threads>
+class device_block {
+ public:
+  /// One value a thread: a register.
+  template <class Value>
+  class local {
+   public:
+    [[nodiscard]] __device__ Value& operator[](int /*thread*/) noexcept { return value_; }
+    [[nodiscard]] __device__ const Value& operator[](int /*thread*/) const noexcept { return value_; }
+
+   private:
+    Value value_;
+  };
+
+  [[nodiscard]] __device__ int index() const noexcept { return static_cast<int>(blockIdx.x); }
+  [[nodiscard]] __device__ int count() const noexcept { return static_cast<int>(gridDim.x); }
+  template <class Shared>
+  [[nodiscard]] __device__ Shared& shared() const noexcept {
+    extern __shared__ __align__(16) unsigned char pergrad_shared_memory[];  // as much as the launch asked for
+    return *reinterpret_cast<Shared*>(pergrad_shared_memory);
+  }
+
+  template <class Function>
+  __device__ void each(Function&& f) const {
+    f(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <class Function>
+  __device__ void once(Function&& f) const {
+    if (threadIdx.x == 0) f();
+    __syncthreads();
+  }
+  template <class Value>
+  [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
+    Value value = own[0];
+    for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
+    if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
+    __syncthreads();
+    Value total = partial[0];
+    for (int warp = 1; warp < Threads / warp_size; ++warp) total = total + partial[warp];
+    __syncthreads();  // the caller may write to `partial` now
+    return total;
+  }
+};
+
+/// Blocks that a multiprocessor should be able to hold at once: a kernel's `least_blocks`, or 1. Without a wish ptxas
+/// guesses one, and spills registers for it.
+template <class Kernel>
+inline constexpr int least_blocks = 1;
+template <class Kernel>
+requires requires { Kernel::least_blocks; }
+inline constexpr int least_blocks<Kernel> = Kernel::least_blocks;
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
+    run_kernel(const __grid_constant__ Kernel kernel) {
+  kernel(device_block<Kernel::threads>{});
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+#ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host plays a kernel
+extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
+                                      void (*play)(const void* kernel, int blocks));
+#endif
+
+namespace pergrad::inline v0_1 {
+
+/// What the CUDA runtime refused: "pergrad: cuda: cudaMalloc: out of memory (error 2)".
+class cuda_error : public std::runtime_error {
+ public:
+  cuda_error(const std::string& what, cudaError_t code)
+      : std::runtime_error{"pergrad: cuda: " + what}, code_{static_cast<int>(code)} {}
+  /// The runtime's number of the error (cudaError_t).
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+/// There is no GPU that this program can use; what() says in one line what is missing.
+class cuda_unavailable : public cuda_error {
+ public:
+  using cuda_error::cuda_error;
+};
+
+namespace on_device {
+
+namespace cuda_detail {
+
+inline void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // so that a later call does not find it
+  throw cuda_error{
+      std::string{call} + ": " + cudaGetErrorString(error) + " (error " + std::to_string(static_cast<int>(error)) + ")",
+      error};
+}
+
+struct stream_closer {
+  void operator()(cudaStream_t stream) const noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
+};
+struct event_closer {
+  void operator()(cudaEvent_t event) const noexcept { static_cast<void>(cudaEventDestroy(event)); }
+};
+struct graph_closer {
+  void operator()(cudaGraph_t graph) const noexcept { static_cast<void>(cudaGraphDestroy(graph)); }
+};
+struct executable_closer {
+  void operator()(cudaGraphExec_t graph) const noexcept { static_cast<void>(cudaGraphExecDestroy(graph)); }
+};
+struct pinned_closer {
+  void operator()(std::byte* memory) const noexcept { static_cast<void>(cudaFreeHost(memory)); }
+};
+template <class Handle, class Closer>
+using owner = std::unique_ptr<std::remove_pointer_t<Handle>, Closer>;
+
+[[nodiscard]] inline owner<cudaEvent_t, event_closer> make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return owner<cudaEvent_t, event_closer>{event};
+}
+
+/// Why no kernel of this program can run, and the runtime's number of it; empty and 0 if one can.
+struct obstacle {
+  std::string what;
+  cudaError_t code = cudaSuccess;
+};
+[[nodiscard]] inline obstacle find_obstacle() {
+  int count = 0;  // the runtime leaves it alone where it finds no driver
+  cudaError_t error = cudaGetDeviceCount(&count);
+  static_cast<void>(cudaGetLastError());
+  const std::string runtime = std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  if (error == cudaErrorInsufficientDriver) {
+    return {"no usable GPU: no NVIDIA driver is loaded, or one that is too old for CUDA " + runtime, error};
+  }
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+    return {"no usable GPU: the NVIDIA driver finds no device", cudaErrorNoDevice};
+  }
+  if (error != cudaSuccess) return {std::string{"no usable GPU: "} + cudaGetErrorString(error), error};
+  cudaFuncAttributes attributes{};
+  error = cudaFuncGetAttributes(&attributes, run_kernel<emulation::any_kernel>);
+  static_cast<void>(cudaGetLastError());
+  if (error == cudaSuccess) return {};
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  static_cast<void>(cudaGetDevice(&device));
+  static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  static_cast<void>(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return {"no usable GPU: this program cannot run on the device found, compute capability " + std::to_string(major) +
+              "." + std::to_string(minor) + ": " + cudaGetErrorString(error),
+          error};
+}
+
+/// Pinned memory through which everything goes to the device: slots in turn, each with an event behind its last copy.
+class staging {
+ public:
+  staging() {
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, slots * slot_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    memory_.reset(static_cast<std::byte*>(memory));
+    for (auto& event : events_) event = make_event();
+  }
+
+  void upload(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
+    const auto* source = static_cast<const std::byte*>(from);
+    auto* target = static_cast<std::byte*>(to);
+    while (bytes > 0) {
+      const std::size_t part = std::min(bytes, slot_bytes);
+      std::byte* const slot = memory_.get() + next_ * slot_bytes;
+      cudaEvent_t const done = events_[next_].get();
+      // An event that was never recorded counts as done.
+      if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
+      std::memcpy(slot, source, part);
+      check(cudaMemcpyAsync(target, slot, part, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+      check(cudaEventRecord(done, stream), "cudaEventRecord");
+      next_ = (next_ + 1) % slots;
+      source += part;
+      target += part;
+      bytes -= part;
+    }
+  }
+
+ private:
+  static constexpr std::size_t slots = 16;
+  static constexpr std::size_t slot_bytes = std::size_t{1} << 17U;
+
+  std::unique_ptr<std::byte, pinned_closer> memory_;
+  std::array<owner<cudaEvent_t, event_closer>, slots> events_;
+  std::size_t next_ = 0;
+};
+
+/// More shared memory than this a block must ask for.
+inline constexpr std::size_t usual_shared_bytes = 48 * 1024;
+
+}  // namespace cuda_detail
+
+/// The GPU that is current when this is made. Not copyable: it owns its staging memory and, unless one is given, its
+/// stream. Everything throws cuda_error; the constructors throw cuda_unavailable where there is no usable GPU.
+class cuda_device {
+ public:
+  /// A captured step, ready to be replayed.
+  class graph {
+   public:
+    graph() = default;
+
+   private:
+    friend class cuda_device;
+    cuda_detail::owner<cudaGraphExec_t, cuda_detail::executable_closer> executable_;
+    std::size_t nodes_ = 0;
+  };
+
+  cuda_device() {
+    require_usable();
+    cudaStream_t stream = nullptr;
+    cuda_detail::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    own_stream_.reset(stream);
+    stream_ = stream;
+    open();
+  }
+  /// Uses the caller's stream, which must outlive this. Throws std::invalid_argument for a default stream: CUDA cannot
+  /// capture it.
+  explicit cuda_device(cudaStream_t stream) : stream_{stream} {
+    if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+      throw std::invalid_argument(
+          "pergrad: cuda: a default stream cannot be captured; give a stream that cudaStreamCreate made, or none");
+    }
+    require_usable();
+    open();
+  }
+  cuda_device(const cuda_device&) = delete;
+  cuda_device& operator=(const cuda_device&) = delete;
+  ~cuda_device() {
+    if (staging_ != nullptr) static_cast<void>(cudaStreamSynchronize(stream_));
+#if PERGRAD_CUBLAS
+    library_.reset();
+    if (library_workspace_ != nullptr) release(library_workspace_);
+#endif
+  }
+
+  [[nodiscard]] static constexpr const char* name() noexcept { return "CUDA device"; }
+  /// One line that says why no GPU can be used here; empty if one can.
+  [[nodiscard]] static std::string missing() { return cuda_detail::find_obstacle().what; }
+  /// The stream in which everything is done.
+  [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) {
+    void* memory = nullptr;
+    const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+    if (error == cudaErrorMemoryAllocation) {
+      static_cast<void>(cudaGetLastError());
+      throw std::bad_alloc{};
+    }
+    cuda_detail::check(error, "cudaMalloc");
+    return memory;
+  }
+  void release(void* memory) noexcept { static_cast<void>(cudaFree(memory)); }
+
+  void upload(void* to, const void* from, std::size_t bytes) { staging_->upload(to, from, bytes, stream_); }
+  void download(void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0) return;
+    cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+    synchronise();
+  }
+  void fill_zero(void* to, std::size_t bytes) {
+    if (bytes == 0) return;
+    cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
+  }
+
+  template <kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    constexpr std::size_t shared = sizeof(typename Kernel::shared_type);
+    static_assert(sizeof(Kernel) <= 4096, "a kernel's arguments are at most 4096 bytes");
+    if (blocks <= 0) return;
+    void (*const stub)(Kernel) = run_kernel<Kernel>;
+#ifdef PERGRAD_PLAYED_KERNELS
+    pergrad_played_kernel(reinterpret_cast<const void*>(stub), sizeof(Kernel), shared, Kernel::threads,
+                          [](const void* memory, int count) { play(*static_cast<const Kernel*>(memory), count); });
+#endif
+    if constexpr (shared > cuda_detail::usual_shared_bytes) {
+      cuda_detail::check(
+          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+          "cudaFuncSetAttribute");
+    }
+    stub<<<static_cast<unsigned>(blocks), static_cast<unsigned>(Kernel::threads), shared, stream_>>>(kernel);
+    cuda_detail::check(cudaGetLastError(), "launch of a kernel");
+  }
+
+  template <class Function>
+  [[nodiscard]] graph capture(Function&& f) {
+    // Thread-local: what other threads do with the runtime meanwhile is their affair.
+    cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaGraph_t recorded = nullptr;
+    try {
+      f();
+    } catch (...) {
+      static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
+      if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+    const cuda_detail::owner<cudaGraph_t, cuda_detail::graph_closer> owned{recorded};
+    graph result;
+    cuda_detail::check(cudaGraphGetNodes(recorded, nullptr, &result.nodes_), "cudaGraphGetNodes");
+    cudaGraphExec_t executable = nullptr;
+    cuda_detail::check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
+    result.executable_.reset(executable);
+    return result;
+  }
+  void replay(graph& recorded) {
+    cuda_detail::check(cudaGraphLaunch(recorded.executable_.get(), stream_), "cudaGraphLaunch");
+  }
+  [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_; }
+#if PERGRAD_CUBLAS
+  /// A product by cuBLAS; its workspace is a second allocation, made with the device.
+  void library_gemm(const gemm_call& call) { library_->gemm(call); }
+#endif
+  void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  static void require_usable() {
+    const cuda_detail::obstacle found = cuda_detail::find_obstacle();
+    if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
+  }
+  void open() {
+    staging_ = std::make_unique<cuda_detail::staging>();
+#if PERGRAD_CUBLAS
+    library_workspace_ = allocate(cublas_workspace_bytes);
+    library_ = std::make_unique<cublas_library>(stream_, library_workspace_);
+#endif
+  }
+
+  cuda_detail::owner<cudaStream_t, cuda_detail::stream_closer> own_stream_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<cuda_detail::staging> staging_;
+#if PERGRAD_CUBLAS
+  void* library_workspace_ = nullptr;
+  std::unique_ptr<cublas_library> library_;
+#endif
+};
+
+static_assert(device<cuda_device>);
+
+}  // namespace on_device
+}  // namespace pergrad::inline v0_1
+// pergrad/cuda/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+
+// pergrad/cuda/engine.hpp - carries out one evaluation on a device
+//
+// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
+// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
+// words. The trainer's step (trainer.hpp) does not come back.
+
+// pergrad/cuda/kernels/noise_update.hpp - one sweep over the parameters: lanes of the sum, noise, update
+//
+//   s = ((lane_0 + lane_1) + lane_2) + ...;  r = fma(deviation, z, s);  parameters <- rule(r)
+//
+// Noise is never stored: a block makes one tile of 512 Gaussians (privacy/noise.hpp says from which words) and uses
+// them. 48 threads make the 48 ChaCha20 blocks of the tile while the others read the lanes; then each of 256 threads
+// turns three words into two Gaussians. So its bits are those of `add_gaussian`, and the update's those of the host's
+// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
+struct random_stream {
+  std::uint32_t words[16];
+};
+
+/// The stream of one purpose and step.
+[[nodiscard]] inline random_stream make_stream(const chacha_key& key, random_purpose purpose,
+                                               std::uint64_t step) noexcept {
+  const chacha_nonce nonce = make_nonce(purpose, step);
+  random_stream stream{};
+  for (std::size_t i = 0; i < 4; ++i) stream.words[i] = pergrad::detail::chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) stream.words[4 + i] = key.words[i];
+  for (std::size_t i = 0; i < 3; ++i) stream.words[13 + i] = nonce.words[i];
+  return stream;
+}
+
+/// The same key and purpose at another step.
+[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
+  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
+  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
+  return stream;
+}
+/// Block `counter` of a stream: RFC 8439 section 2.3.
+PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
+                                         std::uint32_t (&block)[16]) noexcept {
+  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
+  block[12] += counter;
+  pergrad::detail::chacha_rounds(block);
+  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
+  block[12] += counter;
+}
+
+/// Which rule of optim/rules.hpp `update_kernel` applies.
+namespace update {
+inline constexpr int release_only = 0;  ///< none: the sum, divided by `divisor`, is written to `released`
+inline constexpr int sgd = 1;
+inline constexpr int momentum = 2;
+inline constexpr int adam = 3;
+}  // namespace update
+
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
+/// rate and correction that optim/rules.hpp speaks of.
+template <class Scalar>
+struct update_settings {
+  random_stream noise;  ///< of the purpose gradient_noise and step 0
+  Scalar deviation;     ///< of the noise, rounded up
+  double divisor;       ///< of release_only, as the host's `noised_sum / divisor`
+  double scale;         ///< of the others: the gradient's public factor
+  Scalar momentum;
+  double beta1;
+  double beta2;
+  double stability;
+};
+
+/// The kernel at the head of this file; `blocks()` of them. `Rule` is one of `update::`, `Noise` 1 or 0.
+template <class Scalar, int Rule, int Noise>
+struct update_kernel {
+  static constexpr int threads = 256;
+  static constexpr int tile = static_cast<int>(pergrad::detail::gaussian_tile);
+  static_assert(tile == 2 * threads);
+  static constexpr int part = 16 * 16 + 16;  // words of 16 blocks, and 16 more so that two parts meet no bank twice
+  struct shared_type {
+    std::uint32_t words[3 * part];
+  };
+
+  const step_state* state;  ///< a state that is not the last of its batch: the kernel does nothing
+  update_settings<Scalar> settings;
+  const Scalar* lanes;       ///< lane l of element e at [l * lane_stride + e]
+  int lane_count;            ///< at least 1
+  std::int64_t lane_stride;  ///< at least `count`
+  std::int64_t count;        ///< elements, at most `gaussians_per_step`
+  Scalar* parameters;        ///< not used by release_only
+  Scalar* first;             ///< velocity or first moment
+  Scalar* second;            ///< second moment
+  Scalar* released;          ///< gets the noised sums; nullptr: nobody asked
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, tile); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<Scalar, 2>> sums;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * tile;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        if (element < count) sums[t][half] = sum_of_lanes(element);
+      }
+      if (Noise != 0 && t < 48) {
+        std::uint32_t words[16];
+        make_random_block(at_step(settings.noise, state->noise_step),
+                          static_cast<std::uint32_t>(48 * block.index() + t), words);
+        for (int row = 0; row < 16; ++row) shared.words[t / 16 * part + 16 * row + t % 16] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      float gaussians[2] = {0, 0};
+      if (Noise != 0) {
+        pergrad::detail::box_muller<1>(shared.words[t], shared.words[part + t], shared.words[2 * part + t],
+                                       gaussians[0], gaussians[1]);
+      }
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        if (element >= count) continue;
+        Scalar value = sums[t][half];
+        if (Noise != 0) value = fma(settings.deviation, static_cast<Scalar>(gaussians[half]), value);
+        use(element, value);
+      }
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD Scalar sum_of_lanes(std::int64_t element) const noexcept {
+    Scalar sum = lanes[element];
+    for (int lane = 1; lane < lane_count; ++lane) sum = add(sum, lanes[lane * lane_stride + element]);
+    return sum;
+  }
+  PERGRAD_HD void use(std::int64_t element, Scalar value) const noexcept {
+    if constexpr (Rule == update::release_only) {
+      if (settings.divisor != 1) value = static_cast<Scalar>(static_cast<double>(value) / settings.divisor);
+    }
+    if (released != nullptr) released[element] = value;
+    if constexpr (Rule == update::sgd) {
+      rules::sgd_rule<Scalar>{static_cast<Scalar>(rules::product(state->rate, settings.scale))}(value,
+                                                                                                parameters[element]);
+    }
+    if constexpr (Rule == update::momentum) {
+      rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                   settings.momentum}(value, parameters[element], first[element]);
+    }
+    if constexpr (Rule == update::adam) {
+      rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
+                               settings.scale)(value, parameters[element], first[element], second[element]);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
+//
+// A sum has a fixed number of lanes: the sample at position p of the logical batch belongs to lane p mod lanes, and
+// within a lane the samples follow each other. One thread adds up one element of one lane, so no bit depends on how a
+// logical batch is cut into physical ones.
+
+// pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
+//
+// What is said of a norm is what the host says of it (host/leaves.hpp): its value in double, and bounds on what
+// rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
+//   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
+//   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
+//   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
+//   instantiate  the same, with the elements kept for the sum
+
+// pergrad/cuda/kernels/sample_values.hpp - where things lie: a sample's values, the taps of a view, one element of a
+// gradient
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The values of one sample.
+template <class Scalar>
+struct sample_values {
+  Scalar* workspace = nullptr;
+  const Scalar* input = nullptr;
+  [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
+    return place >= 0 ? workspace + place : input + (-1 - place);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* to(int place) const noexcept { return workspace + place; }
+};
+
+/// The samples of a physical batch: their inputs and targets lie in a data set, in the records that a list names.
+template <class Scalar, class Target>
+struct batch_view {
+  Scalar* workspaces = nullptr;
+  Scalar* kept = nullptr;  ///< gradients
+  const Scalar* inputs = nullptr;
+  const Target* targets = nullptr;
+  const std::uint32_t* records = nullptr;
+  int workspace = 0;  ///< elements a sample
+  int kept_size = 0;
+  int input_size = 0;
+  int target_count = 0;
+
+  [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
+    return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
+            inputs + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(input_size)};
+  }
+  [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
+    return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* kept_of(int sample) const noexcept {
+    return kept + static_cast<std::size_t>(sample) * static_cast<std::size_t>(kept_size);
+  }
+};
+
+/// begin .. end - 1
+struct span_of_taps {
+  int begin = 0;
+  int end = 0;
+};
+
+/// Smallest i with i * step >= distance, for step > 0.
+[[nodiscard]] PERGRAD_HD constexpr int steps_to(int distance, int step) noexcept {
+  return distance <= 0 ? 0 : (distance + step - 1) / step;
+}
+/// Taps of position o that lie inside the input, along one axis.
+[[nodiscard]] PERGRAD_HD inline span_of_taps taps_of(const affine_view& view, int axis, int o) noexcept {
+  const int start = o * view.stride[axis] - view.padding[axis];
+  const int room = view.in[axis] - start;  // taps from here on lie behind the input
+  return {steps_to(-start, view.dilation[axis]),
+          smaller_of(view.kernel[axis], room <= 0 ? 0 : (room - 1) / view.dilation[axis] + 1)};
+}
+/// Positions whose tap k lies inside the input, along one axis.
+[[nodiscard]] PERGRAD_HD inline span_of_taps positions_of(const affine_view& view, int axis, int k) noexcept {
+  const int start = k * view.dilation[axis] - view.padding[axis];
+  const int room = view.in[axis] - start;
+  return {steps_to(-start, view.stride[axis]),
+          smaller_of(view.out[axis], room <= 0 ? 0 : (room - 1) / view.stride[axis] + 1)};
+}
+
+/// Calls f(tap, offset in a channel of x) for the taps of a position that lie inside the input, in order.
+template <class Function>
+PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f) {
+  const int od = position / (view.out[1] * view.out[2]);
+  const int oh = position / view.out[2] % view.out[1];
+  const int ow = position % view.out[2];
+  const span_of_taps planes = taps_of(view, 0, od);
+  const span_of_taps rows = taps_of(view, 1, oh);
+  const span_of_taps columns = taps_of(view, 2, ow);
+  for (int kd = planes.begin; kd < planes.end; ++kd) {
+    const int plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
+    for (int kh = rows.begin; kh < rows.end; ++kh) {
+      const int row = plane + (oh * view.stride[1] - view.padding[1] + kh * view.dilation[1]) * view.x_step[1];
+      const int tap = (kd * view.kernel[1] + kh) * view.kernel[2];
+      for (int kw = columns.begin; kw < columns.end; ++kw) {
+        f(tap + kw, row + (ow * view.stride[2] - view.padding[2] + kw * view.dilation[2]) * view.x_step[2]);
+      }
+    }
+  }
+}
+/// Offset of a position in y.
+[[nodiscard]] PERGRAD_HD inline int position_in_y(const affine_view& view, int position) noexcept {
+  return position / (view.out[1] * view.out[2]) * view.y_step[0] +
+         position / view.out[2] % view.out[1] * view.y_step[1] + position % view.out[2] * view.y_step[2];
+}
+
+/// One weight of a view: its group, its output and channel within the group, its tap.
+struct weight_index {
+  int group, output, channel, tap;
+};
+/// The parts of element e of a block of weights, `[group][output][channel][tap]`.
+[[nodiscard]] PERGRAD_HD inline weight_index weight_at(const affine_view& view, int e) noexcept {
+  const int taps = view.taps();
+  const int row = e / taps / view.channels;
+  return {row / view.outputs, row % view.outputs, e / taps % view.channels, e % taps};
+}
+
+/// Element e of G = sum_t delta_t (x) view_t(x): one chain of fused multiply-adds over the positions, in order. Norms
+/// and sums call this, so they see the same bits.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int e) noexcept {
+  const affine_view& view = leaf.view;
+  const weight_index at = weight_at(view, e);
+  const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
+  const int kd = at.tap / (view.kernel[1] * view.kernel[2]);
+  const int kh = at.tap / view.kernel[2] % view.kernel[1];
+  const int kw = at.tap % view.kernel[2];
+  const span_of_taps planes = positions_of(view, 0, kd);
+  const span_of_taps rows = positions_of(view, 1, kh);
+  const span_of_taps columns = positions_of(view, 2, kw);
+  const int x_step = view.stride[2] * view.x_step[2];
+  const int first_column = (kw * view.dilation[2] - view.padding[2]) * view.x_step[2];
+  Scalar sum = 0;
+  for (int od = planes.begin; od < planes.end; ++od) {
+    const int x_plane = (od * view.stride[0] - view.padding[0] + kd * view.dilation[0]) * view.x_step[0];
+    for (int oh = rows.begin; oh < rows.end; ++oh) {
+      const int x_row = (oh * view.stride[1] - view.padding[1] + kh * view.dilation[1]) * view.x_step[1];
+      const int x_start = x_plane + x_row + first_column;
+      const Scalar* delta_row = delta + od * view.y_step[0] + oh * view.y_step[1];
+      for (int ow = columns.begin; ow < columns.end; ++ow) {
+        sum = fma(delta_row[ow * view.y_step[2]], x[x_start + ow * x_step], sum);
+      }
+    }
+  }
+  return sum;
+}
+
+/// What the one position of a view sees at an element, and the delta that meets it.
+template <class Scalar>
+struct product_factors {
+  Scalar x, delta;
+};
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD product_factors<Scalar> factors_at(const outer_leaf& leaf, const sample_values<Scalar>& values,
+                                                            int e) noexcept {
+  const affine_view& view = leaf.view;
+  const weight_index at = weight_at(view, e);
+  const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  const Scalar delta = values.at(leaf.delta)[at.group * view.y_group + at.output * view.y_output];
+  const int tap[axes] = {at.tap / (view.kernel[1] * view.kernel[2]), at.tap / view.kernel[2] % view.kernel[1],
+                         at.tap % view.kernel[2]};
+  int offset = 0;
+  for (int axis = 0; axis < axes; ++axis) {
+    const int pixel = tap[axis] * view.dilation[axis] - view.padding[axis];
+    if (pixel < 0 || pixel >= view.in[axis]) return {Scalar{0}, delta};
+    offset += pixel * view.x_step[axis];
+  }
+  return {x[offset], delta};
+}
+
+/// Element i of g = sum_t delta_t (.) u_t over positions `part`, `part + parts`, ...
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar gradient_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values,
+                                                 int i, int part, int parts) noexcept {
+  const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
+  const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
+  const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+  Scalar sum = 0;
+  for (int t = part; t < positions; t += parts) {
+    const int d = t / (leaf.out[1] * leaf.out[2]);
+    const int h = t / leaf.out[2] % leaf.out[1];
+    const int w = t % leaf.out[2];
+    const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
+    sum = leaf.ones != 0
+              ? sum + value
+              : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
+  }
+  return sum;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A method that the user asks for in the place of the plan's, for some nodes.
+struct method_choice {
+  norm_method method = norm_method::automatic;
+  std::uint64_t nodes = ~std::uint64_t{0};
+
+  /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
+  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+    const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
+    if (method == norm_method::automatic || !chosen) return leaf.method;
+    if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
+  }
+};
+
+/// A block that finds the norms of one sample's leaves.
+template <class Block, class Scalar, int Threads>
+struct norm_worker {
+  static constexpr int warps = Threads / warp_size;
+  using sums = typename Block::template local<double>;
+
+  const Block& block;
+  sample_values<Scalar> values;
+  Scalar* kept;  ///< of the sample
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
+  PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
+    switch (method) {
+      case norm_method::product:
+        return by_product(leaf, part);
+      case norm_method::gram:
+        gram(leaf, part);
+        return rounding(leaf, false, part);
+      default:
+        return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
+    }
+  }
+  /// The same where the sum adds (w delta) x over all positions, one product for the batch: `squares` are the parts of
+  /// ‖G‖² that affine_squares left, of any method but product and gram.
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+                                   norm_bound& part) const {
+    if (method == norm_method::product) return by_product(leaf, part);
+    if (method == norm_method::gram) {
+      gram(leaf, part);
+    } else {
+      sums own;
+      block.each([&](int t) {
+        double sum = 0;
+        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
+        own[t] = sum;
+      });
+      const double squared = block.sum(own, partial);
+      block.once([&] { part.squared += squared; });
+    }
+    rounding(leaf, true, part);
+  }
+  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
+                      norm_bound& part) const {
+    Scalar* to = kept + leaf.kept;
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < warp_size && 2 * parts * leaf.count <= Threads && 4 * parts <= positions) parts *= 2;
+    if (parts > 1) {
+      block.each([&](int t) {
+        if (t < leaf.count * parts) scratch[t] = gradient_element(leaf, values, t / parts, t % parts, parts);
+      });
+    }
+    sums squares;
+    block.each([&](int t) {
+      squares[t] = 0;
+      for (int i = t; i < leaf.count; i += Threads) {
+        Scalar value = 0;
+        if (parts == 1) {
+          value = gradient_element(leaf, values, i, 0, 1);
+        } else {
+          for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
+        }
+        to[i] = value;
+        squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
+      }
+    });
+    const double squared = block.sum(squares, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
+ private:
+  PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < leaf.size(); e += Threads) {
+        const Scalar value = gradient_element(leaf, values, e);
+        if (to != nullptr) to[e] = value;
+        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
+      }
+      squares[t] = sum;
+    });
+    const double squared = block.sum(squares, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
+  PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    for (int group = 0; group < view.groups; ++group) {
+      sums x_squares;
+      sums delta_squares;
+      block.each([&](int t) {
+        double x_sum = 0;
+        for (int k = t; k < view.view_width(); k += Threads) {
+          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
+          x_sum = fma(x, x, x_sum);
+        }
+        x_squares[t] = x_sum;
+        double delta_sum = 0;
+        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+        for (int n = t; n < view.outputs; n += Threads) {
+          const auto value = static_cast<double>(delta[n * view.y_output]);
+          delta_sum = fma(value, value, delta_sum);
+        }
+        delta_squares[t] = delta_sum;
+      });
+      const double x_squared = block.sum(x_squares, partial);
+      const double delta_squared = block.sum(delta_squares, partial);
+      block.once([&] {
+        part.squared += x_squared * delta_squared;
+        part.error += lost_squares(view, x_squared, delta_squared);
+        part.spread += square_root(x_squared * view.outputs);
+      });
+    }
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s).
+  PERGRAD_HD void gram(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    const int positions = view.positions();
+    for (int group = 0; group < view.groups; ++group) {
+      sums entries;
+      sums magnitudes;
+      block.each([&](int thread) {
+        double sum = 0;
+        double magnitude = 0;
+        for (int pair = thread; pair < positions * positions; pair += Threads) {
+          const int t = pair / positions;
+          const int s = pair % positions;
+          if (s > t) continue;
+          const double entry = view_dot(leaf, group, t, s) * delta_dot(leaf, group, t, s);
+          sum += s == t ? entry : 2 * entry;
+          if (s == t) magnitude += square_root(entry);
+        }
+        entries[thread] = sum;
+        magnitudes[thread] = magnitude;
+      });
+      const double sum = block.sum(entries, partial);
+      const double magnitude = block.sum(magnitudes, partial);
+      constexpr double unit = limits::epsilon<double>;
+      block.once([&] {
+        const double terms = view.view_width() + view.outputs + 2 * positions + 8;
+        part.squared += sum > 0 || sum != sum ? sum : 0;
+        part.error += terms * unit * magnitude * magnitude;
+      });
+    }
+  }
+  /// What rounding adds to one sample's share of a sum over positions: slack = (γ sum_t |x_t||delta_t|)²; and where
+  /// w delta is formed first, spread = sum_t |x_t| sqrt(p).
+  PERGRAD_HD void rounding(const outer_leaf& leaf, bool scaled, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    for (int group = 0; group < view.groups; ++group) {
+      sums magnitudes;
+      sums x_sums;
+      sums delta_sums;
+      sums spreads;
+      block.each([&](int thread) {
+        double magnitude = 0;
+        double spread = 0;
+        double x_sum = 0;
+        double delta_sum = 0;
+        for (int t = thread; t < view.positions(); t += Threads) {
+          const double x_squared = view_dot(leaf, group, t, t);
+          const double delta_squared = delta_dot(leaf, group, t, t);
+          magnitude += square_root(x_squared * delta_squared);
+          x_sum += square_root(x_squared);
+          delta_sum += square_root(delta_squared);
+          spread += square_root(x_squared * view.outputs);
+        }
+        spreads[thread] = spread;
+        magnitudes[thread] = magnitude;
+        x_sums[thread] = x_sum;
+        delta_sums[thread] = delta_sum;
+      });
+      const double magnitude = block.sum(magnitudes, partial);
+      const double x_sum = block.sum(x_sums, partial);
+      const double delta_sum = block.sum(delta_sums, partial);
+      const double spread = block.sum(spreads, partial);
+      constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
+      block.once([&] {
+        const double bound = (view.positions() + 2) * unit * magnitude;
+        part.slack += bound * bound;
+        if (scaled) part.spread += spread;
+        part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
+      });
+    }
+  }
+
+  /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
+  [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
+                                                      double delta_squared) noexcept {
+    if constexpr (std::is_same_v<Scalar, double>) {
+      constexpr double least = limits::least_subnormal<double>;
+      return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] PERGRAD_HD double delta_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+    const Scalar* a = delta + position_in_y(view, t);
+    const Scalar* b = delta + position_in_y(view, s);
+    double sum = 0;
+    for (int n = 0; n < view.outputs; ++n) {
+      sum = fma(static_cast<double>(a[n * view.y_output]), static_cast<double>(b[n * view.y_output]), sum);
+    }
+    return sum;
+  }
+  /// Of what positions t and s see; taps outside the input are zero.
+  [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const int at[2][axes] = {{t / (view.out[1] * view.out[2]), t / view.out[2] % view.out[1], t % view.out[2]},
+                             {s / (view.out[1] * view.out[2]), s / view.out[2] % view.out[1], s % view.out[2]}};
+    span_of_taps taps[axes];
+    int apart = 0;
+    int start = 0;
+    for (int axis = 0; axis < axes; ++axis) {
+      const span_of_taps first = taps_of(view, axis, at[0][axis]);
+      const span_of_taps second = taps_of(view, axis, at[1][axis]);
+      taps[axis] = {larger_of(first.begin, second.begin), smaller_of(first.end, second.end)};
+      apart += (at[1][axis] - at[0][axis]) * view.stride[axis] * view.x_step[axis];
+      start += (at[0][axis] * view.stride[axis] - view.padding[axis]) * view.x_step[axis];
+    }
+    const Scalar* x = values.at(leaf.x) + group * view.x_group;
+    double sum = 0;
+    for (int c = 0; c < view.channels; ++c) {
+      for (int kd = taps[0].begin; kd < taps[0].end; ++kd) {
+        for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
+          const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
+                          kh * view.dilation[1] * view.x_step[1];
+          for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
+            const int here = row + kw * view.dilation[2] * view.x_step[2];
+            sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
+          }
+        }
+      }
+    }
+    return sum;
+  }
+};
+
+/// How a sample's norms become its weights: a plain copy of a rule of gradients/clip.hpp.
+struct clip_rule {
+  enum class kind_type : int { none, flat, normalise, grouped };
+  kind_type kind = kind_type::none;
+  double bound = 0;
+  double stability = 0;
+  const double* bounds = nullptr;  ///< grouped: one a group
+  const int* group_of = nullptr;   ///< grouped: of each layer
+  int groups = 0;
+
+  [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
+};
+
+/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
+/// privacy/clip.hpp.
+template <class Scalar>
+PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
+                      Scalar* weights, int layer_stride) noexcept {
+  const auto count = static_cast<std::size_t>(parameter_count);
+  norm_bound whole;
+  for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
+  if (rule.kind == clip_rule::kind_type::flat) {
+    weights[0] = clip_factor<Scalar>(whole, count, rule.bound);
+  } else if (rule.kind == clip_rule::kind_type::normalise) {
+    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability);
+  } else {
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
+    for (int group = 0; group < rule.groups; ++group) {
+      norm_bound part;
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) part = part + layers[layer];
+      }
+      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
+      }
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Finds the leaf that a block of threads works on: all leaves in turn, each in whole blocks.
+struct leaf_share {
+  int outer = -1;  ///< number of the leaf, or -1
+  int elementwise = -1;
+  int first = 0;  ///< element of the leaf
+
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, int number, int threads) noexcept {
+    for (int k = 0; k < tables.outer_count; ++k) {
+      const int blocks = blocks_for(tables.outer[k].size(), threads);
+      if (number < blocks) return {k, -1, number * threads};
+      number -= blocks;
+    }
+    for (int k = 0; k < tables.elementwise_count; ++k) {
+      const int blocks = blocks_for(tables.elementwise[k].count, threads);
+      if (number < blocks) return {-1, k, number * threads};
+      number -= blocks;
+    }
+    return {};
+  }
+};
+
+/// Element `e` of a leaf's gradient of one sample.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar kept_or_formed(const outer_leaf& leaf, norm_method method,
+                                               const sample_values<Scalar>& values, const Scalar* kept,
+                                               int e) noexcept {
+  return method == norm_method::instantiate ? kept[leaf.kept + e] : gradient_element(leaf, values, e);
+}
+
+/// lane <- lane + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf blocks)` of
+/// them.
+template <class Scalar, class Target, int Threads>
+struct sum_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* weights;  ///< [layer][sample]; nullptr: all are 1
+  int layer_stride;       ///< 0: one weight for all layers
+  int squares;            ///< of g_b², element by element
+  int lanes;
+  int first_block;  ///< of those that leaf_share counts: outer leaves come first
+  Scalar* sums;     ///< [lane][parameter]
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int lane = block.index() % lanes;
+    const leaf_share share = leaf_share::of(tables, first_block + block.index() / lanes, Threads);
+    Scalar* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
+    block.each([&](int t) {
+      if (share.outer >= 0) {
+        const outer_leaf& leaf = tables.outer[share.outer];
+        if (share.first + t < leaf.size()) add(leaf, lane, share.first + t, out + leaf.parameters + share.first + t);
+      } else {
+        const elementwise_leaf& leaf = tables.elementwise[share.elementwise];
+        if (share.first + t < leaf.count) add(leaf, lane, share.first + t, out + leaf.parameters + share.first + t);
+      }
+    });
+  }
+
+ private:
+  /// The first sample here that belongs to a lane.
+  [[nodiscard]] PERGRAD_HD int first_of(int lane) const noexcept {
+    const auto number = static_cast<std::uint64_t>(lanes);
+    return static_cast<int>((static_cast<std::uint64_t>(lane) + number - state->position % number) % number);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
+    return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
+  }
+  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Scalar* to) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const norm_method chosen = method.of(leaf);
+    Scalar sum = state->first != 0 ? Scalar{0} : *to;
+    for (int b = first_of(lane); b < count; b += lanes) {
+      const Scalar weight = weight_of(b, leaf.layer);
+      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      const sample_values<Scalar> values = samples.values(b);
+      if (chosen == norm_method::product && squares == 0) {
+        const product_factors<Scalar> at = factors_at(leaf, values, e);
+        sum = fma(multiply(weight, at.delta), at.x, sum);
+        continue;
+      }
+      const Scalar value = kept_or_formed(leaf, chosen, values, samples.kept_of(b), e);
+      sum = fma(squares != 0 ? multiply(weight, value) : weight, value, sum);
+    }
+    *to = sum;
+  }
+  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Scalar* to) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    Scalar sum = state->first != 0 ? Scalar{0} : *to;
+    for (int b = first_of(lane); b < count; b += lanes) {
+      const Scalar weight = weight_of(b, leaf.layer);
+      if (weight == 0) continue;
+      const Scalar value = samples.kept_of(b)[leaf.kept + i];
+      sum = fma(squares != 0 ? multiply(weight, value) : weight, value, sum);
+    }
+    *to = sum;
+  }
+};
+
+/// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
+template <class Scalar, class Target, int Threads>
+struct row_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* weights;  ///< nullptr: all are 1
+  int layer_stride;
+  int first_sample;
+  int leaf_blocks;
+  Scalar* rows;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int row = block.index() / leaf_blocks;
+    const int sample = first_sample + row;
+    const leaf_share share = leaf_share::of(tables, block.index() % leaf_blocks, Threads);
+    const sample_values<Scalar> values = samples.values(sample);
+    const Scalar* kept = samples.kept_of(sample);
+    Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
+    block.each([&](int t) {
+      const int e = share.first + t;
+      if (share.outer >= 0) {
+        const outer_leaf& leaf = tables.outer[share.outer];
+        if (e >= leaf.size()) return;
+        out[leaf.parameters + e] = weighted(sample, leaf.layer, kept_or_formed(leaf, method.of(leaf), values, kept, e));
+      } else {
+        const elementwise_leaf& leaf = tables.elementwise[share.elementwise];
+        if (e < leaf.count) out[leaf.parameters + e] = weighted(sample, leaf.layer, kept[leaf.kept + e]);
+      }
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD Scalar weighted(int sample, int layer, Scalar value) const noexcept {
+    if (weights == nullptr) return value;
+    const Scalar weight = weights[layer * layer_stride + sample];
+    return weight == 0 ? Scalar{0} : multiply(weight, value);
+  }
+};
+
+/// projections[b] = <g_b, direction>, in double. A block a sample.
+template <class Scalar, class Target, int Threads>
+struct projection_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+
+  const step_state* state;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* direction;
+  double* projections;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const Scalar* kept = samples.kept_of(sample);
+    typename Block::template local<double> sums;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int k = 0; k < tables.outer_count; ++k) {
+        const outer_leaf& leaf = tables.outer[k];
+        const norm_method chosen = method.of(leaf);
+        for (int e = t; e < leaf.size(); e += Threads) {
+          sum = fma(static_cast<double>(kept_or_formed(leaf, chosen, values, kept, e)),
+                    static_cast<double>(direction[leaf.parameters + e]), sum);
+        }
+      }
+      for (int k = 0; k < tables.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = tables.elementwise[k];
+        for (int i = t; i < leaf.count; i += Threads) {
+          sum = fma(static_cast<double>(kept[leaf.kept + i]), static_cast<double>(direction[leaf.parameters + i]), sum);
+        }
+      }
+      sums[t] = sum;
+    });
+    const double total = block.sum(sums, shared.partial);
+    block.once([&] { projections[sample] = total; });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
+//
+// Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
+// every norm that is found from the gradient's elements, and one for every weighted sum; between them the sample
+// kernel.
+
+// pergrad/cuda/functions.hpp - which layers run on a device, and the list of their functions that a kernel is made with
+//
+// Affine layers and pools are numbers in a table. What remains are scalar functions (value and derivative, a window's
+// combine and share) and the forward and backward of general layers. Each is a public struct, so that two networks with
+// the same functions share a kernel.
+
+namespace pergrad::inline v0_1 {
+
+namespace on_device {
+
+/// A view of values that a device can read too: what a general layer gets there in the place of a std::span.
+template <class Value>
+class view {
+ public:
+  PERGRAD_HD constexpr view(Value* data, std::size_t size) noexcept : data_{data}, size_{size} {}
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](std::size_t i) const noexcept { return data_[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* data() const noexcept { return data_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* begin() const noexcept { return data_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* end() const noexcept { return data_ + size_; }
+  [[nodiscard]] PERGRAD_HD constexpr view first(std::size_t count) const noexcept { return {data_, count}; }
+  [[nodiscard]] PERGRAD_HD constexpr view last(std::size_t count) const noexcept {
+    return {data_ + (size_ - count), count};
+  }
+  [[nodiscard]] PERGRAD_HD constexpr view subspan(std::size_t offset, std::size_t count) const noexcept {
+    return {data_ + offset, count};
+  }
+
+ private:
+  Value* data_;
+  std::size_t size_;
+};
+
+/// How the inputs of a pool's window make its output.
+template <class Function>
+concept is_window_rule = requires(float x) {
+  { Function::combine(x, x) } -> std::convertible_to<float>;
+};
+template <class Type>
+concept marked_for_devices = requires {
+  requires Type::on_device;
+};
+
+/// The scalar functions of a layer; `void` if it has none.
+template <class Layer>
+struct function_of {
+  static constexpr auto choose() {
+    if constexpr (detail::has_affine<Layer> || detail::is_branch_sum<Layer> || detail::is_reshape<Layer>) {
+      return std::type_identity<void>{};
+    } else if constexpr (std::is_base_of_v<detail::maximum_of_window, Layer>) {
+      return std::type_identity<detail::maximum_of_window>{};
+    } else if constexpr (std::is_base_of_v<detail::mean_of_window, Layer>) {
+      return std::type_identity<detail::mean_of_window>{};
+    } else {
+      return std::type_identity<Layer>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+
+enum class refusal { none, no_device_code, not_yet };
+
+/// May a layer be part of a network on a device?
+template <class Layer>
+[[nodiscard]] constexpr refusal refusal_of(shape in) {
+  if constexpr (detail::is_tiled<Layer> || detail::has_two_inputs<Layer>) {
+    return detail::is_branch_sum<Layer> ? refusal::none : refusal::not_yet;
+  } else if constexpr (requires { requires Layer::is_transpose; }) {
+    return refusal::not_yet;
+  } else if constexpr (detail::has_affine<Layer>) {
+    return Layer::affine(in).adjoint ? refusal::not_yet : refusal::none;
+  } else if constexpr (detail::is_reshape<Layer>) {
+    return refusal::none;
+  } else {
+    return marked_for_devices<typename function_of<Layer>::type> ? refusal::none : refusal::no_device_code;
+  }
+}
+/// The same for a node: tied blocks, ids and samples of varying length are not on devices yet either.
+template <class Structure, std::size_t Index>
+inline constexpr refusal refusal_of_node = [] {
+  constexpr shape in = Structure::shapes[Structure::inputs[Index]];
+  constexpr bool plain = Structure::owners[Index] == Index && in.ids == 0 && in.varying_axis() == 0;
+  return plain ? refusal_of<typename Structure::template layer_at<Index>>(in) : refusal::not_yet;
+}();
+
+/// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
+template <class Network>
+struct explanation_of {
+  using structure = typename Network::structure;
+  static constexpr std::size_t first = [] {
+    std::size_t found = structure::size;
+    pergrad::detail::for_each_index<structure::size>([&](auto i) {
+      if (found == structure::size && refusal_of_node<structure, i> != refusal::none) found = i;
+    });
+    return found;
+  }();
+  static constexpr auto choose() {
+    if constexpr (first == structure::size) {
+      return std::type_identity<char>{};
+    } else if constexpr (refusal_of_node<structure, first> == refusal::not_yet) {
+      return std::type_identity<error::layer_is_not_on_devices_yet<typename structure::template layer_at<first>>>{};
+    } else {
+      return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The same for a loss.
+template <class Loss>
+using loss_explanation = std::conditional_t<marked_for_devices<Loss>, char, error::loss_has_no_device_code<Loss>>;
+
+/// A list of functions, each once; `void` is left out.
+template <class... Functions>
+struct function_list {
+  template <class Function>
+  static constexpr int index_of = [] {
+    int found = -1;
+    int i = 0;
+    static_cast<void>(((found < 0 && std::is_same_v<Function, Functions> ? void(found = i) : void(), ++i), ..., 0));
+    return found;
+  }();
+  template <class Function>
+  using with = std::conditional_t<std::is_void_v<Function> || (std::is_same_v<Function, Functions> || ...),
+                                  function_list, function_list<Functions..., Function>>;
+
+  /// Calls visitor.template operator()<Function>() for the function with this number.
+  template <class Visitor>
+  PERGRAD_HD static void visit([[maybe_unused]] int number, [[maybe_unused]] const Visitor& visitor) {
+    int i = 0;
+    static_cast<void>(i);
+    ((i++ == number ? visitor.template operator()<Functions>() : void()), ...);
+  }
+};
+
+template <class Structure, class Indices = std::make_index_sequence<Structure::size>>
+struct functions_of_structure;
+template <class Structure, std::size_t... Index>
+struct functions_of_structure<Structure, std::index_sequence<Index...>> {
+  template <class List, class... Functions>
+  struct gather {
+    using type = List;
+  };
+  template <class List, class First, class... Rest>
+  struct gather<List, First, Rest...> : gather<typename List::template with<First>, Rest...> {};
+  using type = typename gather<function_list<>,
+                               typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
+};
+/// Functions that most networks need no more than: those that do share their kernels, which are long to compile.
+using usual_functions = function_list<relu, tanh, detail::maximum_of_window>;
+
+template <class List>
+struct shared_list;
+template <class... Functions>
+struct shared_list<function_list<Functions...>> {
+  static constexpr bool usual = sizeof...(Functions) > 0 && ((usual_functions::index_of<Functions> >= 0) && ...);
+  using type = std::conditional_t<usual, usual_functions, function_list<Functions...>>;
+};
+/// All functions that the layers of a network need.
+template <class Structure>
+using functions_of = typename shared_list<typename functions_of_structure<Structure>::type>::type;
+
+}  // namespace on_device
+}  // namespace pergrad::inline v0_1
+// pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
+//
+// Fused: forward, loss, backward, norms and clip factor of a sample in one launch; its values stay in its workspace,
+// which lies in the device's cache. What the sums need is left there. Layered: the same kernel runs what lies between
+// the products.
+
+// pergrad/cuda/kernels/nodes.hpp - forward and backward of one node for one sample, by the threads of a block
+//
+// An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
+// several threads share a sum. What a thread adds up, it adds up in a fixed order.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A block at work on one sample.
+template <class Block, class Scalar, class Functions, int Threads>
+struct node_worker {
+  const Block& block;
+  const table_view<Scalar>& tables;
+  sample_values<Scalar> values;
+  const Scalar* parameters;
+  Scalar (&scratch)[static_cast<std::size_t>(Threads)];  ///< shared by the block
+
+  PERGRAD_HD void forward(const op_row& row) const {
+    if (row.out_size == 0) return;
+    switch (row.kind) {
+      case op_kind::affine:
+        return affine_forward(row);
+      case op_kind::branch_sum: {
+        const Scalar* first = values.at(row.in);
+        const Scalar* second = values.at(row.in2);
+        Scalar* out = values.to(row.out);
+        return for_each(row.out_size, [&](int i) { out[i] = first[i] + second[i]; });
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() { function_forward<Function>(row); });
+    }
+  }
+
+  /// The input's gradients from the output's; what the layer's factors need is left in its saved values.
+  PERGRAD_HD void backward(const op_row& row) const {
+    if (row.out_size == 0) return;
+    switch (row.kind) {
+      case op_kind::affine:
+        if (row.input_gradient != 0) affine_backward(row);
+        return;
+      case op_kind::branch_sum: {
+        const Scalar* dy = values.at(row.dy);
+        Scalar* dx = values.to(row.dx);
+        Scalar* dx2 = values.to(row.dx2);
+        if (row.input_gradient != 0) {
+          for_each(row.out_size, [&](int i) { dx[i] = row.accumulate != 0 ? dx[i] + dy[i] : dy[i]; });
+        }
+        if (row.input2_gradient != 0) {
+          for_each(row.out_size, [&](int i) { dx2[i] = row.accumulate2 != 0 ? dx2[i] + dy[i] : dy[i]; });
+        }
+        return;
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() { function_backward<Function>(row); });
+    }
+  }
+
+ private:
+  template <class Function>
+  PERGRAD_HD void for_each(int count, Function&& f) const {
+    block.each([&](int t) {
+      for (int i = t; i < count; i += Threads) f(i);
+    });
+  }
+
+  /// Threads that share one sum, a power of two, where there are `count` sums of `terms` terms.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(int count, int terms) noexcept {
+    int parts = 1;
+    while (parts < warp_size && 2 * parts * count <= Threads && 8 * parts <= terms) parts *= 2;
+    return parts;
+  }
+
+  /// y[i] = bias + sum over the taps and channels of the position, channel after channel.
+  PERGRAD_HD void affine_forward(const op_row& row) const {
+    const affine_view& view = row.view;
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    const Scalar* weights = parameters + row.parameters;
+    const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
+    const int positions = view.positions();
+    const int channels = view.groups * view.outputs;
+    const int count = channels * positions;
+    const int width = view.view_width();
+    const bool inner = view.y_output == 1;  // neighbours in memory are neighbours in the block
+    if (view.pixels() == 1 || view.taps() == 1) {
+      // One tap a channel: threads may share the channels.
+      const int parts = sharing(count, view.channels);
+      const auto sum_of = [&](int i, int part) {
+        const int channel = inner ? i % channels : i / positions;
+        const int position = inner ? i / channels : i % positions;
+        const int group = channel / view.outputs;
+        int tap = -1;
+        int offset = 0;
+        for_each_tap(view, position, [&](int k, int pixel) {
+          tap = k;
+          offset = pixel;
+        });
+        Scalar sum = 0;
+        if (tap < 0) return sum;
+        const Scalar* from = x + group * view.x_group + offset;
+        const Scalar* weight = weights + channel * width + tap;
+        for (int c = part; c < view.channels; c += parts) {
+          sum = fma(weight[c * view.taps()], from[c * view.x_channel], sum);
+        }
+        return sum;
+      };
+      const auto place = [&](int i) {
+        const int channel = inner ? i % channels : i / positions;
+        const int position = inner ? i / channels : i % positions;
+        return channel * view.y_output + position_in_y(view, position);
+      };
+      const auto bias_of = [&](int i) {
+        return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
+      };
+      if (parts == 1) {
+        for_each(count, [&](int i) { y[place(i)] = sum_of(i, 0) + bias_of(i); });
+        return;
+      }
+      block.each([&](int t) {
+        if (t < count * parts) scratch[t] = sum_of(t / parts, t % parts);
+      });
+      block.each([&](int t) {
+        if (t >= count) return;
+        Scalar sum = bias_of(t);
+        for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
+        y[place(t)] = sum;
+      });
+      return;
+    }
+    for_each(count, [&](int i) {
+      const int channel = inner ? i % channels : i / positions;
+      const int position = inner ? i / channels : i % positions;
+      const int group = channel / view.outputs;
+      const Scalar* from = x + group * view.x_group;
+      const Scalar* weight = weights + channel * width;
+      Scalar sum = bias == nullptr ? Scalar{0} : bias[channel];
+      for (int c = 0; c < view.channels; ++c) {
+        for_each_tap(view, position, [&](int tap, int pixel) { sum = fma(weight[tap], from[pixel], sum); });
+        from += view.x_channel;
+        weight += view.taps();
+      }
+      y[channel * view.y_output + position_in_y(view, position)] = sum;
+    });
+  }
+
+  /// dx[i] = sum over the positions that see input i, and over their outputs.
+  PERGRAD_HD void affine_backward(const op_row& row) const {
+    const affine_view& view = row.view;
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    const Scalar* weights = parameters + row.parameters;
+    const int pixels = view.pixels();
+    const int channels = view.groups * view.channels;
+    const int width = view.view_width();
+    const int taps = view.taps();
+    const bool inner = view.x_channel == 1;
+    for_each(channels * pixels, [&](int i) {
+      const int channel = inner ? i % channels : i / pixels;
+      const int pixel = inner ? i / channels : i % pixels;
+      const int group = channel / view.channels;
+      const int pd = pixel / (view.in[1] * view.in[2]);
+      const int ph = pixel / view.in[2] % view.in[1];
+      const int pw = pixel % view.in[2];
+      const Scalar* weight = weights + group * view.outputs * width + channel % view.channels * taps;
+      const Scalar* from = dy + group * view.y_group;
+      Scalar sum = 0;
+      for (int kd = 0; kd < view.kernel[0]; ++kd) {
+        const int od = position_seeing(view, 0, pd, kd);
+        if (od < 0) continue;
+        for (int kh = 0; kh < view.kernel[1]; ++kh) {
+          const int oh = position_seeing(view, 1, ph, kh);
+          if (oh < 0) continue;
+          for (int kw = 0; kw < view.kernel[2]; ++kw) {
+            const int ow = position_seeing(view, 2, pw, kw);
+            if (ow < 0) continue;
+            const Scalar* delta = from + od * view.y_step[0] + oh * view.y_step[1] + ow * view.y_step[2];
+            const Scalar* here = weight + (kd * view.kernel[1] + kh) * view.kernel[2] + kw;
+            for (int n = 0; n < view.outputs; ++n) sum = fma(here[n * width], delta[n * view.y_output], sum);
+          }
+        }
+      }
+      const int place = channel * view.x_channel + pd * view.x_step[0] + ph * view.x_step[1] + pw * view.x_step[2];
+      dx[place] = row.accumulate != 0 ? dx[place] + sum : sum;
+    });
+  }
+  /// The position whose tap k is input i, or -1.
+  [[nodiscard]] PERGRAD_HD static int position_seeing(const affine_view& view, int axis, int i, int k) noexcept {
+    const int distance = i + view.padding[axis] - k * view.dilation[axis];
+    if (distance < 0 || distance % view.stride[axis] != 0) return -1;
+    const int o = distance / view.stride[axis];
+    return o < view.out[axis] ? o : -1;
+  }
+
+  template <class Function>
+  PERGRAD_HD void function_forward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    if constexpr (detail::has_value<Function>) {
+      for_each(row.out_size, [&](int i) { y[i] = Function::value(x[i]); });
+    } else if constexpr (detail::has_general_forward<Function>) {
+      block.once([&] {
+        const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
+        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
+        const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
+        if constexpr (detail::has_saving_forward<Function>) {
+          Function::forward(row.in_shape, weights, from, to, saved);
+        } else {
+          Function::forward(row.in_shape, weights, from, to);
+        }
+      });
+    } else if constexpr (is_window_rule<Function>) {
+      pool_forward<Function>(row, x, y);
+    }
+  }
+  template <class Function>
+  PERGRAD_HD void function_backward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    const Scalar* y = values.at(row.out);
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    if constexpr (detail::has_value<Function>) {
+      if (row.input_gradient == 0) return;
+      for_each(row.out_size, [&](int i) {
+        const Scalar part = dy[i] * Function::derivative(x[i], y[i]);
+        dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+      });
+    } else if constexpr (detail::has_general_backward<Function>) {
+      block.once([&] {
+        const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
+        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
+        const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
+        Scalar* target = row.accumulate != 0 ? values.to(row.scratch) : dx;
+        const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
+        if constexpr (detail::has_saving_backward<Function>) {
+          Function::backward(row.in_shape, weights, from, backprop, to, saved);
+        } else {
+          Function::backward(row.in_shape, weights, from, backprop, to);
+        }
+        for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
+      });
+    } else if constexpr (is_window_rule<Function>) {
+      if (row.input_gradient != 0) pool_backward<Function>(row, x, y, dy, dx);
+    }
+  }
+
+  /// What a window of a pool covers.
+  struct window_box {
+    span_of_taps planes, rows, columns;
+    Scalar divisor;
+  };
+  [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
+    const int* table = tables.integers;
+    const window_axis(&windows)[axes] = row.windows;
+    return {{table[windows[0].first + d], table[windows[0].last + d]},
+            {table[windows[1].first + i], table[windows[1].last + i]},
+            {table[windows[2].first + j], table[windows[2].last + j]},
+            tables.scalars[row.divisors + (d * windows[1].out + i) * windows[2].out + j]};
+  }
+  /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
+  template <class Function>
+  PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
+    for (int d = box.planes.begin; d < box.planes.end; ++d) {
+      for (int i = box.rows.begin; i < box.rows.end; ++i) {
+        for (int j = box.columns.begin; j < box.columns.end; ++j) {
+          if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
+        }
+      }
+    }
+  }
+  template <class Rule>
+  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
+    const int width = row.windows[2].out;
+    const int height = row.windows[1].out;
+    const int out_pixels = row.windows[0].out * height * width;
+    const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
+    for_each(row.out_size, [&](int o) {
+      const int pixel = o % out_pixels;
+      const Scalar* from = x + o / out_pixels * in_pixels;
+      const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
+      Scalar value = Rule::template start<Scalar>();
+      for_each_input(row, box, [&](int input) {
+        value = Rule::combine(value, from[input]);
+        return true;
+      });
+      y[o] = Rule::finish(value, box.divisor);
+    });
+  }
+  /// Every input asks the windows that see it, in order, for its share.
+  template <class Rule>
+  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
+                                Scalar* dx) const {
+    const window_axis(&windows)[axes] = row.windows;
+    const int width = windows[2].in;
+    const int height = windows[1].in;
+    const int in_pixels = windows[0].in * height * width;
+    const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
+    const int* table = tables.integers;
+    for_each(row.in_size, [&](int i) {
+      const int channel = i / in_pixels;
+      const int pixel = i % in_pixels;
+      const int pd = pixel / (height * width);
+      const int ph = pixel / width % height;
+      const int pw = pixel % width;
+      const Scalar* from = x + channel * in_pixels;
+      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
+      for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
+        for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
+          for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
+            const window_box box = box_of(row, d, r, c);
+            const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
+            Scalar remaining = dy[o];
+            Scalar share = 0;
+            for_each_input(row, box, [&](int input) {
+              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
+              if (input == pixel) share = part;
+              return input != pixel;
+            });
+            sum += share;
+          }
+        }
+      }
+      dx[i] = sum;
+    });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What one evaluation of samples writes besides their workspaces.
+template <class Scalar>
+struct sample_results {
+  double* losses = nullptr;     ///< [sample]
+  norm_bound* norms = nullptr;  ///< [sample][layer with parameters]
+  double* squares = nullptr;    ///< [sample][part]: layered, read
+  Scalar* weights = nullptr;    ///< [layer][sample], or [sample] where the rule is not per layer
+  int layer_stride = 0;         ///< from layer to layer
+  int square_stride = 0;        ///< from sample to sample
+  Scalar* outputs = nullptr;    ///< [sample][output]; nullptr: nobody asks
+};
+
+/// What a launch of the kernel does, in this order; bits.
+namespace stage {
+inline constexpr int forward = 1;
+inline constexpr int loss = 2;
+inline constexpr int backward = 4;         ///< nodes first .. last - 1, the last one first
+inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
+inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
+inline constexpr int weigh = 32;
+inline constexpr int fused = forward | loss | backward | leaves | weigh;
+}  // namespace stage
+
+template <class Scalar, class Loss, class Functions, int Threads>
+struct sample_kernel {
+  static constexpr int threads = Threads;
+  using target = typename Loss::template target<Scalar>;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(Threads)];
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+
+  const step_state* state;
+  table_view<Scalar> tables;
+  batch_view<Scalar, target> samples;
+  const Scalar* parameters;
+  sample_results<Scalar> results;
+  clip_rule rule;
+  method_choice method;
+  int output;  ///< places
+  int output_gradient;
+  int output_size;
+  int norms;  ///< 0: nobody asks for norms or weights
+  int stages;
+  int first;  ///< nodes
+  int last;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const node_worker<Block, Scalar, Functions, Threads> nodes{block, tables, values, parameters, shared.scratch};
+    const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
+    norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
+    if ((stages & stage::forward) != 0) {
+      for (int i = first; i < last; ++i) nodes.forward(tables.ops[i]);
+    }
+    if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
+    if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
+      block.each([&](int t) {
+        for (int layer = t; layer < tables.layers; layer += Threads) parts[layer] = norm_bound{};
+      });
+    }
+    if ((stages & stage::backward) != 0) {
+      for (int i = last; i-- > first;) {
+        const op_row& row = tables.ops[i];
+        if (row.backward == 0) continue;
+        const bool leaves_factors = row.kind == op_kind::general;  // its backward may write what its factors read
+        if (leaves_factors) nodes.backward(row);
+        if ((stages & stage::leaves) != 0) {
+          for (int k = row.first_outer; k < row.last_outer; ++k) {
+            const outer_leaf& leaf = tables.outer[k];
+            const norm_method chosen = method.of(leaf);
+            if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
+          }
+          add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
+        }
+        if (!leaves_factors) nodes.backward(row);
+      }
+    }
+    if ((stages & stage::layered_leaves) != 0) {
+      const double* squares =
+          results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
+      for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
+        const outer_leaf& leaf = tables.outer[k];
+        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+      }
+      add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+    }
+    if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
+    block.once([&] {
+      weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+    });
+  }
+
+ private:
+  template <class Block>
+  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
+    block.once([&] {
+      if constexpr (marked_for_devices<Loss>) {  // others have been refused
+        results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
+                                                samples.targets_of(sample), values.to(output_gradient));
+      }
+    });
+    if (results.outputs == nullptr) return;
+    Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
+    block.each([&](int t) {
+      for (int i = t; i < output_size; i += Threads) outputs[i] = values.at(output)[i];
+    });
+  }
+  template <class Worker>
+  PERGRAD_HD void add_elementwise(const Worker& worker, shared_type& shared, int begin, int end,
+                                  norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      worker.add(tables.elementwise[k], shared.scratch, parts[tables.elementwise[k].layer]);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
+
+// pergrad/cuda/layout.hpp - all memory of one network on a device: one allocation, every offset a constant expression
+
+// pergrad/cuda/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
+//
+// Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
+// Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
+
+// pergrad/cuda/build.hpp - from the types of a network to its tables
+
+// pergrad/cuda/plan.hpp - how a network is cut into launches, and how each block's norm is found: constants of the type
+
+namespace pergrad::inline v0_1::on_device {
+
+/// `fused`: one block takes a sample through everything, one launch. `layered`: products of affine layers run over the
+/// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
+enum class plan_kind { fused, layered };
+
+/// Multiply-adds of one sample's forward pass.
+template <class Network>
+inline constexpr std::size_t forward_work = [] {
+  using structure = typename Network::structure;
+  std::size_t work = 0;
+  pergrad::detail::for_each_index<structure::size>([&](auto i) {
+    using layer = typename structure::template layer_at<i>;
+    if constexpr (pergrad::detail::has_affine<layer>) {
+      const affine_map map = layer::affine(structure::shapes[structure::inputs[i]]);
+      work += map.weight_count() * map.positions();
+    }
+  });
+  return work;
+}();
+/// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
+/// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
+template <class Network>
+inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 18U) && forward_work<Network> <=
+                                                                                                (std::size_t{1} << 22U)
+                                         ? plan_kind::fused
+                                         : plan_kind::layered;
+
+/// Tiles of the product that squares a view's gradient.
+[[nodiscard]] constexpr int square_tiles_of(const affine_view& view) noexcept {
+  const gemm_way way = choose_gemm(gemm_product::squares, view, false);
+  const int rows = way == gemm_way::narrow  ? narrow_tiles::rows
+                   : way == gemm_way::large ? large_tiles::rows
+                                            : square_tiles::rows;
+  const int columns = way == gemm_way::narrow  ? narrow_tiles::columns
+                      : way == gemm_way::large ? large_tiles::columns
+                                               : square_tiles::columns;
+  return blocks_for(view.outputs, rows) * blocks_for(view.view_width(), columns);
+}
+
+/// Elements of a sample's gradient that may be kept from its norm to the sums: those of a batch should stay in the
+/// device's cache.
+inline constexpr int most_kept = 1 << 15;
+/// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
+/// 2 T operations an element. An estimate from data sheets, not measured.
+inline constexpr int positions_worth_keeping = 16;
+
+/// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
+/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
+[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
+  const double positions = view.positions();
+  const double width = view.view_width();
+  const double outputs = view.outputs;
+  if (view.positions() == 1) return norm_method::product;
+  constexpr double dot_element = 4;
+  const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
+  const double direct = 2 * positions * width * outputs;
+  if (gram < direct) return norm_method::gram;
+  return view.positions() >= positions_worth_keeping ? norm_method::instantiate : norm_method::direct;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Places values of different lifetimes into one stretch: each at the first gap where nothing lives that it would
+/// overlap.
+template <std::size_t Most>
+class packer {
+ public:
+  /// Where `size` elements that live from time `birth` to time `death` lie.
+  constexpr int place(int size, int birth, int death) {
+    const int rounded = (size + line - 1) / line * line;
+    int at = 0;
+    std::size_t before = 0;
+    for (std::size_t k = 0; k < count_; ++k) {
+      const item& other = items_[k];
+      if (other.birth > death || other.death < birth || other.at + other.size <= at) continue;
+      if (other.at >= at + rounded) break;  // items are in order of their places
+      at = other.at + other.size;
+    }
+    while (before < count_ && items_[before].at <= at) ++before;
+    for (std::size_t k = count_; k > before; --k) items_[k] = items_[k - 1];
+    items_[before] = {at, rounded, birth, death};
+    ++count_;
+    size_ = std::max(size_, at + rounded);
+    return at;
+  }
+  [[nodiscard]] constexpr int size() const { return size_; }
+
+ private:
+  static constexpr int line = 8;
+  struct item {
+    int at = 0, size = 0, birth = 0, death = 0;
+  };
+  std::array<item, Most> items_{};
+  std::size_t count_ = 0;
+  int size_ = 0;
+};
+
+template <class Program>
+struct build_tables {
+  using structure = typename Program::structure;
+  using tables = typename Program::tables;
+  static constexpr std::size_t size = structure::size;
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+  static constexpr shape shape_of(std::size_t node) { return structure::shapes[structure::inputs[node]]; }
+
+  static constexpr tables make() {
+    tables t;
+    facts f;
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      using layer = layer_at<i>;
+      describe_node<layer, i>(t, f);
+    });
+    connect(t, f);
+    place_values(t, f);
+    detail::for_each_index<size>([&](auto index_constant) {
+      constexpr std::size_t i = index_constant;
+      list_leaves<layer_at<i>, i>(t);
+    });
+    return t;
+  }
+
+ private:
+  struct facts {
+    std::array<std::size_t, size + 1> root{};  ///< the slot whose memory a slot shares
+    std::array<bool, size> reshapes{};
+    std::array<bool, size> reads_x{};  ///< in backward, for its derivative or its factors
+    std::array<bool, size> factors_read_x{};
+    std::array<bool, size> reads_y{};
+    std::array<bool, size> factors_read_y{};
+  };
+
+  static constexpr void to_axes(extent from, int (&to)[axes]) {
+    to[0] = static_cast<int>(from.depth);
+    to[1] = static_cast<int>(from.height);
+    to[2] = static_cast<int>(from.width);
+  }
+  /// Steps of the pixels of an image, its channels outside (PyTorch's images) or inside (positions of features).
+  static constexpr void lay_out(const int (&image)[axes], int channels, bool channels_first, int (&step)[axes],
+                                int& channel) {
+    const int inner = channels_first ? 1 : channels;
+    step[2] = inner;
+    step[1] = inner * image[2];
+    step[0] = inner * image[2] * image[1];
+    channel = channels_first ? image[0] * image[1] * image[2] : 1;
+  }
+  static constexpr affine_view view_of(const affine_map& map, bool channels_first) {
+    affine_view v;
+    v.groups = static_cast<int>(map.groups);
+    v.channels = static_cast<int>(map.in_channels / map.groups);
+    v.outputs = static_cast<int>(map.group_outputs());
+    to_axes(map.kernel, v.kernel);
+    to_axes(map.stride, v.stride);
+    to_axes(map.padding, v.padding);
+    to_axes(map.dilation, v.dilation);
+    to_axes(map.in_size, v.in);
+    to_axes(map.out_size, v.out);
+    lay_out(v.in, static_cast<int>(map.in_channels), channels_first, v.x_step, v.x_channel);
+    lay_out(v.out, static_cast<int>(map.out_channels), channels_first, v.y_step, v.y_output);
+    v.x_group = v.channels * v.x_channel;
+    v.y_group = v.outputs * v.y_output;
+    return v;
+  }
+
+  template <class Layer, std::size_t Index>
+  static constexpr void describe_node(tables& t, facts& f) {
+    op_row& row = t.ops[Index];
+    const shape in = shape_of(Index);
+    row.node = static_cast<int>(Index);
+    row.in_size = static_cast<int>(in.size());
+    row.out_size = static_cast<int>(structure::shapes[Index + 1].size());
+    row.parameters = static_cast<int>(structure::parameter_offsets[Index]);
+    row.weights = static_cast<int>(structure::parameter_counts[Index]);
+    row.function = Program::functions::template index_of<typename function_of<Layer>::type>;
+    if constexpr (detail::has_affine<Layer>) {
+      constexpr bool channels_first = requires { requires Layer::channels_first; };
+      const affine_map map = Layer::affine(in);
+      row.kind = op_kind::affine;
+      row.view = view_of(map, channels_first);
+      if (map.bias) row.bias = row.parameters + row.view.size();
+      f.factors_read_x[Index] = structure::trained_counts[Index] > 0;
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      row.kind = op_kind::branch_sum;
+    } else if constexpr (detail::is_reshape<Layer>) {
+      f.reshapes[Index] = true;
+    } else if constexpr (detail::has_value<Layer>) {
+      row.kind = op_kind::elementwise;
+      f.reads_y[Index] = true;
+      f.reads_x[Index] = !requires { requires Layer::derivative_from_output; };
+    } else if constexpr (detail::has_windows<Layer>) {
+      row.kind = op_kind::pooling;
+      f.reads_x[Index] = true;
+      f.reads_y[Index] = true;
+      describe_pool<Layer>(t, row, in, structure::shapes[Index + 1]);
+    } else {
+      row.kind = op_kind::general;
+      row.in_shape = in;
+      row.saved_size = static_cast<int>(detail::saved_count_of<Layer>(in, shape{}));
+      f.reads_x[Index] = true;
+      if constexpr (detail::has_factors<Layer>) {
+        for (const factor& each : detail::factors_of<Layer>(in, shape{})) {
+          f.factors_read_x[Index] =
+              f.factors_read_x[Index] || each.delta.from == source::activation || each.other.from == source::activation;
+          f.factors_read_y[Index] =
+              f.factors_read_y[Index] || each.delta.from == source::output || each.other.from == source::output;
+        }
+      }
+    }
+  }
+  template <class Layer>
+  static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
+    const auto place = [&](int count) {
+      const int at = t.integers;
+      t.integers += count;
+      return at;
+    };
+    int in_axes[axes] = {};
+    int out_axes[axes] = {};
+    to_axes(detail::image_size(in), in_axes);
+    to_axes(detail::image_size(out), out_axes);
+    row.channels = static_cast<int>(in.e0);
+    for (int axis = 0; axis < axes; ++axis) {
+      window_axis& windows = row.windows[axis];
+      windows.in = in_axes[axis];
+      windows.out = out_axes[axis];
+      windows.first = place(windows.out);
+      windows.last = place(windows.out);
+      windows.seen_first = place(windows.in);
+      windows.seen_last = place(windows.in);
+    }
+    row.divisors = t.scalars;
+    t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
+  }
+
+  /// Which gradients exist, and who writes them first.
+  static constexpr void connect(tables& t, facts& f) {
+    std::array<bool, size + 1> trained{};
+    for (std::size_t i = 0; i < size; ++i) {
+      op_row& row = t.ops[i];
+      const bool second = row.kind == op_kind::branch_sum;
+      row.input_gradient = trained[structure::inputs[i]] ? 1 : 0;
+      row.input2_gradient = second && trained[structure::inputs2[i]] ? 1 : 0;
+      row.backward = row.input_gradient != 0 || row.input2_gradient != 0 || structure::trained_counts[i] > 0 ? 1 : 0;
+      trained[i + 1] = row.backward != 0;
+      f.root[i + 1] = f.reshapes[i] ? f.root[structure::inputs[i]] : i + 1;
+    }
+    std::array<bool, size + 1> written{};
+    written[f.root[size]] = true;
+    for (std::size_t i = size; i-- > 0;) {
+      op_row& row = t.ops[i];
+      if (row.backward == 0 || f.reshapes[i]) continue;
+      const auto claim = [&](std::size_t slot, int wanted) {
+        const bool before = written[f.root[slot]];
+        written[f.root[slot]] = before || wanted != 0;
+        return before ? 1 : 0;
+      };
+      row.accumulate = claim(structure::inputs[i], row.input_gradient);
+      if (row.kind == op_kind::branch_sum) row.accumulate2 = claim(structure::inputs2[i], row.input2_gradient);
+    }
+  }
+
+  static constexpr void place_values(tables& t, const facts& f) {
+    constexpr int n = static_cast<int>(size);
+    constexpr int end = 2 * n + 1;
+    std::array<int, size + 1> value_death{};
+    std::array<int, size + 1> gradient_birth{};
+    std::array<int, size + 1> gradient_death{};
+    for (int& each : gradient_birth) each = end;
+    for (std::size_t i = 0; i < size; ++i) {
+      const op_row& row = t.ops[i];
+      const int forward = row.node;
+      const int backward = 2 * n - row.node;
+      const auto live = [&](std::size_t slot, int until) {
+        value_death[f.root[slot]] = std::max(value_death[f.root[slot]], until);
+      };
+      const auto gradient = [&](std::size_t slot, bool exists) {
+        if (exists) gradient_birth[f.root[slot]] = std::min(gradient_birth[f.root[slot]], backward);
+      };
+      const bool derives = row.backward != 0 && row.input_gradient != 0;
+      live(structure::inputs[i], f.factors_read_x[i] ? end : f.reads_x[i] && derives ? backward : forward);
+      live(i + 1, f.factors_read_y[i] ? end : f.reads_y[i] && derives ? backward : forward);
+      if (row.kind == op_kind::general && row.backward != 0) live(structure::inputs[i], backward);
+      if (row.kind == op_kind::branch_sum) {
+        live(structure::inputs2[i], forward);
+        gradient(structure::inputs2[i], row.input2_gradient != 0);
+      }
+      gradient(structure::inputs[i], row.input_gradient != 0 || row.kind == op_kind::general);
+      if (row.backward != 0 && !f.reshapes[i]) {
+        int& death = gradient_death[f.root[i + 1]];
+        death = std::max(death, structure::trained_counts[i] > 0 ? end : backward);
+      }
+    }
+    value_death[f.root[size]] = end;
+    gradient_birth[f.root[size]] = n;
+    gradient_death[f.root[size]] = end;
+
+    packer<4 * size + 4> workspace;
+    std::array<int, size + 1> values{};
+    std::array<int, size + 1> gradients{};
+    std::array<int, size + 1> saved{};
+    values[0] = in_input(0);
+    for (std::size_t s = 1; s <= size; ++s) {
+      if (f.root[s] == s) {
+        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, value_death[s]);
+      }
+      const op_row& row = t.ops[s - 1];
+      if (row.saved_size > 0) saved[s - 1] = workspace.place(row.saved_size, row.node, end);
+      if (row.kind == op_kind::general && row.accumulate != 0) {
+        t.ops[s - 1].scratch = workspace.place(row.in_size, 2 * n - row.node, 2 * n - row.node);
+      }
+    }
+    for (std::size_t s = size + 1; s-- > 0;) {
+      if (f.root[s] != s || gradient_birth[s] == end) continue;
+      const int death = std::max(gradient_birth[s], gradient_death[s]);
+      const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
+      gradients[s] = workspace.place(count, gradient_birth[s], death);
+    }
+    t.workspace = workspace.size();
+    t.output = values[f.root[size]];
+    t.output_gradient = gradients[f.root[size]];
+    for (std::size_t i = 0; i < size; ++i) {
+      op_row& row = t.ops[i];
+      row.in = values[f.root[structure::inputs[i]]];
+      row.in2 = values[f.root[structure::inputs2[i]]];
+      row.out = values[f.root[i + 1]];
+      row.dx = gradients[f.root[structure::inputs[i]]];
+      row.dx2 = gradients[f.root[structure::inputs2[i]]];
+      row.dy = gradients[f.root[i + 1]];
+      row.saved = saved[i];
+      if (f.reshapes[i]) row.out_size = 0;  // nothing to do
+    }
+  }
+
+  template <class Layer, std::size_t Index>
+  static constexpr void list_leaves(tables& t) {
+    op_row& row = t.ops[Index];
+    row.first_outer = row.last_outer = t.outer_count;
+    row.first_elementwise = row.last_elementwise = t.elementwise_count;
+    if (structure::trained_counts[Index] == 0) return;
+    const int layer = t.layers++;
+    if constexpr (detail::has_affine<Layer>) {
+      outer_leaf weights;
+      weights.view = row.view;
+      weights.x = row.in;
+      weights.delta = row.dy;
+      weights.parameters = row.parameters;
+      add(t, row, layer, weights);
+      if (row.bias >= 0) {
+        elementwise_leaf bias;
+        bias.count = row.view.groups * row.view.outputs;
+        bias.delta = row.dy;
+        bias.delta_stride = row.view.y_output;
+        for (int axis = 0; axis < axes; ++axis) {
+          bias.out[axis] = row.view.out[axis];
+          bias.delta_step[axis] = row.view.y_step[axis];
+        }
+        bias.parameters = row.bias;
+        add(t, row, layer, bias);
+      }
+    } else if constexpr (detail::has_factors<Layer>) {
+      int parameter = row.parameters;
+      for (const factor& each : detail::factors_of<Layer>(shape_of(Index), shape{})) {
+        if (each.outer) {
+          outer_leaf leaf;
+          leaf.view.channels = static_cast<int>(each.columns);
+          leaf.view.outputs = static_cast<int>(each.rows);
+          leaf.view.in[1] = leaf.view.out[1] = static_cast<int>(each.positions);
+          leaf.view.x_channel = static_cast<int>(each.other.stride);
+          leaf.view.x_step[1] = static_cast<int>(each.other.position_stride);
+          leaf.view.y_output = static_cast<int>(each.delta.stride);
+          leaf.view.y_step[1] = static_cast<int>(each.delta.position_stride);
+          leaf.x = place_of(row, each.other);
+          leaf.delta = place_of(row, each.delta);
+          leaf.parameters = parameter;
+          add(t, row, layer, leaf);
+        } else {
+          elementwise_leaf leaf;
+          leaf.count = static_cast<int>(each.rows);
+          leaf.out[1] = static_cast<int>(each.positions);
+          leaf.delta = place_of(row, each.delta);
+          leaf.delta_step[1] = static_cast<int>(each.delta.position_stride);
+          leaf.delta_stride = static_cast<int>(each.delta.stride);
+          leaf.ones = each.other.from == source::ones ? 1 : 0;
+          if (leaf.ones == 0) leaf.other = place_of(row, each.other);
+          leaf.other_step[1] = static_cast<int>(each.other.position_stride);
+          leaf.other_stride = static_cast<int>(each.other.stride);
+          leaf.parameters = parameter;
+          add(t, row, layer, leaf);
+        }
+        parameter += static_cast<int>(each.size());
+      }
+    }
+  }
+  static constexpr int place_of(const op_row& row, const operand& from) {
+    const int place = from.from == source::activation ? row.in
+                      : from.from == source::output   ? row.out
+                      : from.from == source::saved    ? row.saved
+                                                      : row.dy;
+    const int offset = static_cast<int>(from.offset);
+    return place < 0 ? place - offset : place + offset;
+  }
+  static constexpr void add(tables& t, op_row& row, int layer, outer_leaf leaf) {
+    leaf.node = row.node;
+    leaf.layer = layer;
+    leaf.method = cheapest_on_device(leaf.view);
+    if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
+      leaf.method = norm_method::direct;
+    }
+    if (leaf.method == norm_method::instantiate) {
+      leaf.kept = t.kept;
+      t.kept += leaf.size();
+    }
+    if (Program::layered) {
+      leaf.squares = t.squares;
+      leaf.square_count = leaf.view.groups * square_tiles_of(leaf.view);
+      t.squares += leaf.square_count;
+    }
+    t.outer[static_cast<std::size_t>(t.outer_count++)] = leaf;
+    row.last_outer = t.outer_count;
+  }
+  static constexpr void add(tables& t, op_row& row, int layer, elementwise_leaf leaf) {
+    leaf.node = row.node;
+    leaf.layer = layer;
+    leaf.kept = t.kept;
+    t.kept += leaf.count;
+    t.elementwise[static_cast<std::size_t>(t.elementwise_count++)] = leaf;
+    row.last_elementwise = t.elementwise_count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
+template <class Layer, class Scalar>
+void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
+  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
+  for (int axis = 0; axis < axes; ++axis) {
+    const window_axis& windows = row.windows[axis];
+    for (int o = 0; o < windows.out; ++o) {
+      const auto number = static_cast<std::size_t>(o);
+      window_range range{0, 1};
+      if constexpr (has_planes) {
+        if (axis == 0) range = Layer::planes(in, number);
+      }
+      if (axis == 1) range = Layer::rows(in, number);
+      if (axis == 2) range = Layer::columns(in, number);
+      integers[windows.first + o] = static_cast<int>(range.begin);
+      integers[windows.last + o] = static_cast<int>(range.end);
+    }
+    for (int i = 0; i < windows.in; ++i) {
+      int first = windows.out;
+      int last = 0;
+      for (int o = 0; o < windows.out; ++o) {
+        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
+        first = std::min(first, o);
+        last = std::max(last, o + 1);
+      }
+      integers[windows.seen_first + i] = first;
+      integers[windows.seen_last + i] = last;
+    }
+  }
+  int at = row.divisors;
+  for (int d = 0; d < row.windows[0].out; ++d) {
+    for (int i = 0; i < row.windows[1].out; ++i) {
+      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
+        if constexpr (has_planes) {
+          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
+                                                           static_cast<std::size_t>(j)));
+        } else {
+          scalars[at] =
+              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        }
+      }
+    }
+  }
+}
+
+/// The tables of a network.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  using functions = functions_of<structure>;
+  static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
+  template <std::size_t Index>
+  using layer_at = typename structure::template layer_at<Index>;
+
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+
+  static constexpr int most_leaves = [] {
+    std::size_t count = 1;
+    detail::for_each_index<structure::size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (detail::has_affine<layer>) {
+        count += 1;
+      } else if constexpr (detail::has_factors<layer> && !detail::has_two_inputs<layer>) {
+        count += detail::factors_of<layer>(structure::shapes[structure::inputs[i]], shape{}).size();
+      }
+    });
+    return static_cast<int>(count);
+  }();
+
+  struct tables {
+    std::array<op_row, structure::size> ops{};
+    std::array<outer_leaf, static_cast<std::size_t>(most_leaves)> outer{};
+    std::array<elementwise_leaf, static_cast<std::size_t>(most_leaves)> elementwise{};
+    int outer_count = 0;
+    int elementwise_count = 0;
+    int layers = 0;
+    int integers = 0;   ///< of the windows' table
+    int scalars = 0;    ///< divisors
+    int workspace = 0;  ///< elements a sample
+    int kept = 0;       ///< elements of a sample's kept gradients
+    int squares = 0;    ///< layered: partial squares of a sample's norms
+    int output = 0;     ///< places of the network's output and its gradient
+    int output_gradient = 0;
+  };
+
+  static constexpr tables table = build_tables<program>::make();
+
+  /// The tables that need a layer's functions, filled when a tape is made.
+  struct window_tables {
+    std::vector<int> integers;
+    std::vector<scalar> scalars;
+  };
+  [[nodiscard]] static window_tables windows() {
+    window_tables result;
+    result.integers.resize(static_cast<std::size_t>(table.integers));
+    result.scalars.resize(static_cast<std::size_t>(table.scalars));
+    detail::for_each_index<structure::size>([&](auto i) {
+      using layer = layer_at<i>;
+      if constexpr (detail::has_windows<layer>) {
+        fill_windows<layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+                            result.scalars.data());
+      }
+    });
+    return result;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
+/// one. A constant of the network, so that no bit depends on the device or on the batch.
+template <class Network>
+inline constexpr int lane_count = [] {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
+  int lanes = 32;
+  while (lanes > 1 && static_cast<std::size_t>(lanes) * Network::parameter_count > most) lanes /= 2;
+  return std::max(lanes, 2);
+}();
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  constexpr const auto& table = program<Network>::table;
+  int most = 0;
+  for (const op_row& row : table.ops) most = std::max({most, row.out_size, row.in_size});
+  for (int k = 0; k < table.outer_count; ++k) most = std::max(most, table.outer[static_cast<std::size_t>(k)].size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold every element of every outer leaf.
+template <class Network>
+inline constexpr int outer_blocks = [] {
+  constexpr const auto& table = program<Network>::table;
+  int blocks = 0;
+  for (int k = 0; k < table.outer_count; ++k) {
+    blocks += blocks_for(table.outer[static_cast<std::size_t>(k)].size(), sum_threads);
+  }
+  return blocks;
+}();
+/// Blocks that hold every element of every leaf, the outer ones first.
+template <class Network>
+inline constexpr int leaf_blocks = [] {
+  constexpr const auto& table = program<Network>::table;
+  int blocks = outer_blocks<Network>;
+  for (int k = 0; k < table.elementwise_count; ++k) {
+    blocks += blocks_for(table.elementwise[static_cast<std::size_t>(k)].count, sum_threads);
+  }
+  return blocks;
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t sums = 0;  ///< lanes
+  std::size_t released = 0;
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+template <class Network>
+[[nodiscard]] constexpr std::size_t rows_at_a_time(std::size_t max_batch) {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, Network::parameter_count)));
+}
+/// Room for one value of a sample's targets, whatever the loss.
+inline constexpr std::size_t target_bytes = 8;
+/// Target values that there is room for.
+template <class Network>
+inline constexpr std::size_t most_targets = Network::output_shape.size();
+
+template <class Network>
+[[nodiscard]] constexpr arena_layout lay_out(std::size_t max_batch) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  constexpr std::size_t parameters = Network::parameter_count;
+  constexpr std::size_t layers = std::max<std::size_t>(1, count(table.layers));
+  const std::size_t most_workspaces =
+      program<Network>::layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.ops, sizeof(table.ops));
+  place(a.outer, count(table.outer_count) * sizeof(outer_leaf));
+  place(a.elementwise, count(table.elementwise_count) * sizeof(elementwise_leaf));
+  place(a.integers, count(table.integers) * sizeof(int));
+  place(a.scalars, count(table.scalars) * sizeof(scalar));
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (parameters + Network::frozen_parameter_count) * sizeof(scalar));
+  place(a.workspaces, most_workspaces * count(table.workspace) * sizeof(scalar));
+  place(a.kept, max_batch * count(table.kept) * sizeof(scalar));
+  place(a.losses, max_batch * sizeof(double));
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(table.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * sizeof(scalar));
+  place(a.outputs, max_batch * Network::output_shape.size() * sizeof(scalar));
+  place(a.inputs, max_batch * Network::input_shape.size() * sizeof(scalar));
+  place(a.targets, max_batch * most_targets<Network> * target_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time<Network>(max_batch) * parameters * sizeof(scalar));
+  place(a.sums, count(lane_count<Network>) * parameters * sizeof(scalar));
+  place(a.released, parameters * sizeof(scalar));
+  place(a.first_moment, parameters * sizeof(scalar));
+  place(a.second_moment, parameters * sizeof(scalar));
+  return a;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes = on_device::lay_out<Network>(MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Memory of a device, given back when this goes. Not copyable.
+template <class Device>
+class allocation {
+ public:
+  allocation() = default;
+  allocation(std::shared_ptr<Device> device, std::size_t bytes)
+      : device_{std::move(device)}, memory_{device_->allocate(bytes)}, bytes_{bytes} {}
+  allocation(allocation&& other) noexcept { swap(other); }
+  allocation& operator=(allocation&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  allocation(const allocation&) = delete;
+  allocation& operator=(const allocation&) = delete;
+  ~allocation() {
+    if (memory_ != nullptr) device_->release(memory_);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  template <class Value>
+  [[nodiscard]] Value* at(std::size_t offset) const noexcept {
+    return reinterpret_cast<Value*>(static_cast<std::byte*>(memory_) + offset);
+  }
+
+ private:
+  void swap(allocation& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+  }
+  std::shared_ptr<Device> device_;
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
+template <class Network, class Device>
+class network_memory {
+ public:
+  using scalar = typename Network::scalar;
+  using program_type = program<Network>;
+  static constexpr const auto& table = program_type::table;
+
+  network_memory(std::shared_ptr<Device> device, std::size_t max_batch)
+      : device_{std::move(device)},
+        max_batch_{max_batch},
+        places_{lay_out<Network>(max_batch)},
+        arena_{device_, places_.bytes},
+        header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
+    const auto windows = program_type::windows();
+    std::vector<int> groups;
+    for (std::size_t layer = 0; layer < pergrad::detail::layer_groups<Network>; ++layer) {
+      groups.push_back(static_cast<int>(on_host::program<Network>::table.clipping_group[layer]));
+    }
+    put(places_.ops, table.ops.data(), table.ops.size());
+    put(places_.outer, table.outer.data(), static_cast<std::size_t>(table.outer_count));
+    put(places_.elementwise, table.elementwise.data(), static_cast<std::size_t>(table.elementwise_count));
+    put(places_.integers, windows.integers.data(), windows.integers.size());
+    put(places_.scalars, windows.scalars.data(), windows.scalars.size());
+    put(places_.groups, groups.data(), groups.size());
+  }
+
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
+  [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
+  template <class Value>
+  [[nodiscard]] Value* at(std::size_t place) const noexcept {
+    return arena_.template at<Value>(place);
+  }
+  [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
+  [[nodiscard]] scalar* parameters() const noexcept { return at<scalar>(places_.parameters); }
+
+  /// Copies values to a place of the arena.
+  template <class Value>
+  void put(std::size_t place, const Value* from, std::size_t count) const {
+    if (count > 0) device_->upload(at<Value>(place), from, count * sizeof(Value));
+  }
+  template <class Value>
+  void get(Value* to, std::size_t place, std::size_t count) const {
+    if (count > 0) device_->download(to, at<Value>(place), count * sizeof(Value));
+  }
+  /// Tells the device about the next physical batch, in one upload.
+  void announce(const step_state& state, const std::uint32_t* records) {
+    std::memcpy(header_.data(), &state, sizeof state);
+    if (state.count > 0) {
+      std::memcpy(header_.data() + sizeof state, records, state.count * sizeof(std::uint32_t));
+    }
+    device_->upload(at<std::byte>(places_.state), header_.data(), sizeof state + state.count * sizeof(std::uint32_t));
+  }
+
+  [[nodiscard]] table_view<scalar> tables() const noexcept {
+    return {.ops = at<const op_row>(places_.ops),
+            .outer = at<const outer_leaf>(places_.outer),
+            .elementwise = at<const elementwise_leaf>(places_.elementwise),
+            .integers = at<const int>(places_.integers),
+            .scalars = at<const scalar>(places_.scalars),
+            .op_count = program_type::size,
+            .outer_count = table.outer_count,
+            .elementwise_count = table.elementwise_count,
+            .layers = table.layers,
+            .parameter_count = static_cast<int>(Network::parameter_count)};
+  }
+  /// The samples that `announce` names, out of these records.
+  template <class Target>
+  [[nodiscard]] batch_view<scalar, Target> samples(const scalar* inputs, const Target* targets,
+                                                   std::size_t target_count) const noexcept {
+    return {.workspaces = at<scalar>(places_.workspaces),
+            .kept = at<scalar>(places_.kept),
+            .inputs = inputs,
+            .targets = targets,
+            .records = at<const std::uint32_t>(places_.records),
+            .workspace = table.workspace,
+            .kept_size = table.kept,
+            .input_size = static_cast<int>(Network::input_shape.size()),
+            .target_count = static_cast<int>(target_count)};
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::size_t max_batch_;
+  arena_layout places_;
+  allocation<Device> arena_;
+  std::vector<std::byte> header_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What is asked of the samples of one physical batch.
+template <class Scalar>
+struct sample_launch {
+  clip_rule rule{};
+  method_choice method{};
+  bool backward = true;
+  bool norms = true;
+  Scalar* outputs = nullptr;
+  int samples = 0;  ///< the most that there may be
+};
+/// One sum.
+template <class Scalar>
+struct sum_launch {
+  method_choice method{};
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  bool per_layer = false;
+  bool squares = false;
+  int samples = 0;
+};
+
+template <class Network, class Device, class Target>
+class launcher {
+ public:
+  using scalar = typename Network::scalar;
+  using program_type = program<Network>;
+  using memory_type = network_memory<Network, Device>;
+  using view_type = batch_view<scalar, Target>;
+  static constexpr const auto& table = program_type::table;
+
+  launcher(memory_type& memory, const view_type& view) : memory_{&memory}, view_{view} {}
+
+  template <class Loss>
+  void samples(const sample_launch<scalar>& wanted) const {
+    auto kernel = make_kernel<Loss>(wanted);
+    const int all = kernel.stages;
+    if constexpr (!program_type::layered) {
+      kernel.stages = wanted.backward ? all : stage::forward | stage::loss;
+      device().launch(kernel, wanted.samples);
+    } else {
+      if (wanted.samples == 0) return;
+      const auto run = [&](int first, int last, int stages) {
+        kernel.first = first;
+        kernel.last = last;
+        kernel.stages = stages;
+        device().launch(kernel, wanted.samples);
+      };
+      forward(wanted, run);
+      if (!wanted.backward) return;
+      backward(wanted, run);
+      if (wanted.norms) squares(wanted);
+      run(0, 0, stage::layered_leaves | stage::weigh);
+    }
+  }
+
+  /// Forms the lanes of one sum.
+  void sum(const sum_launch<scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    sum_kernel<scalar, Target, sum_threads> kernel{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .method = wanted.method,
+        .weights = wanted.weights,
+        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
+        .squares = wanted.squares ? 1 : 0,
+        .lanes = lane_count<Network>,
+        .first_block = 0,
+        .sums = memory_->template at<scalar>(places.sums)};
+    if constexpr (program_type::layered) {
+      if (!wanted.squares && wanted.weights != nullptr) {
+        for (int k = 0; k < table.outer_count; ++k) product_sum(wanted, table.outer[static_cast<std::size_t>(k)]);
+        kernel.first_block = outer_blocks<Network>;
+      }
+    }
+    device().launch(kernel, (leaf_blocks<Network> - kernel.first_block) * lane_count<Network>);
+  }
+
+ private:
+  [[nodiscard]] Device& device() const { return memory_->device(); }
+
+  template <class Loss>
+  [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    return sample_kernel<scalar, Loss, typename program_type::functions, sample_threads<Network>>{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .parameters = memory_->parameters(),
+        .results = {.losses = memory_->template at<double>(places.losses),
+                    .norms = memory_->template at<norm_bound>(places.norms),
+                    .squares = memory_->template at<double>(places.squares),
+                    .weights = memory_->template at<scalar>(places.weights),
+                    .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                    .square_stride = table.squares,
+                    .outputs = wanted.outputs},
+        .rule = wanted.rule,
+        .method = wanted.method,
+        .output = table.output,
+        .output_gradient = table.output_gradient,
+        .output_size = static_cast<int>(Network::output_shape.size()),
+        .norms = wanted.norms ? 1 : 0,
+        .stages = stage::fused,
+        .first = 0,
+        .last = program_type::size};
+  }
+
+  [[nodiscard]] affine_operands<scalar> operands(const affine_view& view, int x, int y, int samples) const {
+    affine_operands<scalar> on;
+    on.map = geometry{view};
+    on.values = {.workspace = view_.workspaces,
+                 .stretch = view_.workspace,
+                 .inputs = view_.inputs,
+                 .ids = view_.records,
+                 .input_size = view_.input_size};
+    on.state = memory_->state();
+    on.x = x;
+    on.y = y;
+    on.most_samples = samples;
+    return on;
+  }
+  [[nodiscard]] static constexpr bool is_product(const op_row& row) {
+    return row.kind == op_kind::affine && row.out_size > 0;
+  }
+
+  template <class Run>
+  void forward(const sample_launch<scalar>& wanted, const Run& run) const {
+    int waiting = 0;  // nodes from here on have not been launched
+    for (int i = 0; i < program_type::size; ++i) {
+      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+      if (!is_product(row)) continue;
+      if (does_something(waiting, i)) run(waiting, i, stage::forward);
+      auto on = operands(row.view, row.in, row.out, wanted.samples);
+      on.weights = memory_->parameters() + row.parameters;
+      on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
+      launch_forward(device(), choose_gemm(gemm_product::forward, row.view, row.in >= 0), on, wanted.samples);
+      waiting = i + 1;
+    }
+    run(waiting, program_type::size, stage::forward | stage::loss);
+  }
+  template <class Run>
+  void backward(const sample_launch<scalar>& wanted, const Run& run) const {
+    int waiting = program_type::size;
+    for (int i = program_type::size; i-- > 0;) {
+      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+      if (!is_product(row)) continue;
+      if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
+      waiting = i;
+      if (row.input_gradient == 0) continue;
+      auto on = operands(row.view, row.dx, row.dy, wanted.samples);
+      on.weights = memory_->parameters() + row.parameters;
+      on.accumulate = row.accumulate;
+      launch_adjoint(device(), choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0), on, wanted.samples);
+    }
+    if (does_something(0, waiting)) run(0, waiting, stage::backward);
+  }
+  [[nodiscard]] static bool does_something(int first, int last) {
+    for (int i = first; i < last; ++i) {
+      if (table.ops[static_cast<std::size_t>(i)].out_size > 0) return true;
+    }
+    return false;
+  }
+  void squares(const sample_launch<scalar>& wanted) const {
+    for (int k = 0; k < table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+      const norm_method chosen = wanted.method.of(leaf);
+      if (chosen == norm_method::product || chosen == norm_method::gram) continue;
+      affine_squares<scalar> problem;
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      problem.partial_stride = table.squares;
+      problem.tiles = leaf.square_count / leaf.view.groups;
+      with_gemm_kernel<scalar>(choose_gemm(gemm_product::squares, leaf.view, false), problem,
+                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+    }
+  }
+  void product_sum(const sum_launch<scalar>& wanted, const outer_leaf& leaf) const {
+    const auto launch = [&](auto problem) {
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.factors =
+          wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
+      problem.lanes = memory_->template at<scalar>(memory_->places().sums) + leaf.parameters;
+      problem.lane_stride = static_cast<std::int64_t>(Network::parameter_count);
+      problem.lane_count = lane_count<Network>;
+      with_gemm_kernel<scalar>(choose_gemm(gemm_product::sums, leaf.view, false), problem,
+                               [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
+    };
+    if (leaf.view.positions() > 1) {
+      launch(affine_sums<scalar, 1>{});
+    } else {
+      launch(affine_sums<scalar, 0>{});
+    }
+  }
+
+  memory_type* memory_;
+  view_type view_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The tape of one network on a device: its memory there and what an evaluation needs on the host.
+template <class Network, class Device>
+class engine {
+ public:
+  using scalar = typename Network::scalar;
+  using request_type = on_host::run_request<scalar>;
+  static constexpr std::size_t parameter_count = Network::parameter_count;
+  static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
+  static constexpr std::size_t width = Network::output_shape.size();
+
+  engine(std::shared_ptr<Device> device, std::size_t max_batch)
+      : memory_{std::move(device), max_batch},
+        inputs_(max_batch * Network::input_shape.size()),
+        targets_(max_batch * most_targets<Network> * target_bytes),
+        records_(max_batch),
+        losses_(max_batch),
+        outputs_(max_batch * width),
+        norms_(max_batch * layers),
+        parts_(max_batch * layers),
+        projections_(max_batch),
+        weights_(max_batch * std::max<std::size_t>(1, layers)),
+        total_(parameter_count) {
+    for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
+  }
+  [[nodiscard]] network_memory<Network, Device>& memory() noexcept { return memory_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
+
+  template <class Loss>
+  void run(const Network& network, const batch<Network, Loss>& samples, const request_type& request) {
+    using target = target_of<Loss, scalar>;
+    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+    static_assert(sizeof(target) <= target_bytes && target_count <= most_targets<Network>,
+                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
+    const arena_layout& places = memory_.places();
+    Device& device = memory_.device();
+    for (std::size_t b = 0; b < request.count; ++b) {
+      const std::size_t sample = request.first + b;
+      std::copy_n(samples.input(sample), Network::input_shape.size(), inputs_.data() + b * Network::input_shape.size());
+      std::memcpy(targets_.data() + b * target_count * sizeof(target), samples.targets(sample).data(),
+                  target_count * sizeof(target));
+    }
+    memory_.put(places.parameters, network.all_parameters().data(), network.all_parameters().size());
+    memory_.put(places.inputs, inputs_.data(), request.count * Network::input_shape.size());
+    memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(target));
+    memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
+
+    const auto view = memory_.samples(memory_.template at<const scalar>(places.inputs),
+                                      memory_.template at<const target>(places.targets), target_count);
+    const method_choice method{request.method, request.method_layers};
+    const launcher<Network, Device, target> launch{memory_, view};
+    launch.template samples<Loss>({.rule = {},
+                                   .method = method,
+                                   .backward = request.backward,
+                                   .norms = request.needs_facts(),
+                                   .outputs = memory_.template at<scalar>(places.outputs),
+                                   .samples = static_cast<int>(request.count)});
+
+    const bool facts_wanted = request.backward && request.needs_facts();
+    if (request.direction != nullptr) {
+      memory_.put(places.released, request.direction, parameter_count);
+      device.launch(projection_kernel<scalar, target, sum_threads>{memory_.state(), memory_.tables(), view, method,
+                                                                   memory_.template at<const scalar>(places.released),
+                                                                   memory_.template at<double>(places.projections)},
+                    static_cast<int>(request.count));
+    }
+    if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
+    for (std::size_t b = 0; b < request.count; ++b) {
+      for (std::size_t k = 0; k < request.observer_count; ++k) {
+        request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
+      }
+    }
+    if (!request.backward) return;
+    for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
+    if (request.rows != nullptr) write_rows(request, view, method);
+  }
+
+ private:
+  void fetch_facts(const request_type& request, bool facts_wanted) {
+    const arena_layout& places = memory_.places();
+    memory_.get(losses_.data(), places.losses, request.count);
+    memory_.get(outputs_.data(), places.outputs, request.count * width);
+    if (!facts_wanted) return;
+    memory_.get(norms_.data(), places.norms, request.count * layers);
+    if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
+    for (std::size_t i = 0; i < request.count * layers; ++i) {
+      parts_[i] = {norms_[i].squared, norms_[i].error, norms_[i].slack, norms_[i].spread};
+    }
+  }
+  [[nodiscard]] on_host::sample_facts<scalar> facts_of(const request_type& request, std::size_t b,
+                                                       bool facts_wanted) const {
+    on_host::sample_facts<scalar> facts;
+    facts.sample = b;
+    facts.loss = losses_[b];
+    facts.output = std::span{outputs_}.subspan(b * width, width);
+    if (facts_wanted) {
+      facts.layers = std::span{parts_}.subspan(b * layers, layers);
+      for (const on_host::norm_part& each : facts.layers) facts.norm += each;
+      if (request.direction != nullptr) facts.projection = projections_[b];
+    }
+    return facts;
+  }
+  /// Asks the host's expression for the weights and sends them to the device, [layer][sample].
+  void send_weights(const request_type& request, const on_host::sum_request<scalar>& sum) {
+    std::array<scalar, std::max<std::size_t>(1, layers)> of_sample{};
+    const std::size_t count = sum.per_layer ? layers : 1;
+    for (std::size_t b = 0; b < request.count; ++b) {
+      sum.weigh(sum.weigher, facts_of(request, b, true), of_sample.data());
+      for (std::size_t layer = 0; layer < count; ++layer) weights_[layer * memory_.max_batch() + b] = of_sample[layer];
+    }
+    memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
+  }
+  template <class Launcher>
+  void form_sum(const request_type& request, const on_host::sum_request<scalar>& sum, const Launcher& launch,
+                const method_choice& method) {
+    const arena_layout& places = memory_.places();
+    if (!sum.unit) send_weights(request, sum);
+    launch.sum({.method = method,
+                .weights = sum.unit ? nullptr : memory_.template at<const scalar>(places.weights),
+                .per_layer = sum.per_layer,
+                .squares = sum.squares,
+                .samples = static_cast<int>(request.count)});
+    update_kernel<scalar, update::release_only, 0> reduce{};
+    reduce.state = memory_.state();
+    reduce.settings.divisor = 1;
+    reduce.lanes = memory_.template at<const scalar>(places.sums);
+    reduce.lane_count = lane_count<Network>;
+    reduce.lane_stride = reduce.count = static_cast<std::int64_t>(parameter_count);
+    reduce.released = memory_.template at<scalar>(places.released);
+    memory_.device().launch(reduce, reduce.blocks());
+    memory_.get(total_.data(), places.released, parameter_count);
+    const auto scale = static_cast<scalar>(sum.scale);
+    for (std::size_t i = 0; i < parameter_count; ++i) {
+      const scalar value = scale == 1 ? total_[i] : scale * total_[i];
+      sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
+    }
+  }
+  template <class Target>
+  void write_rows(const request_type& request, const batch_view<scalar, Target>& view, const method_choice& method) {
+    const arena_layout& places = memory_.places();
+    const bool weighted = request.row_weights != nullptr;
+    const bool per_layer = weighted && request.row_weights->per_layer;
+    if (weighted) send_weights(request, *request.row_weights);
+    row_kernel<scalar, Target, sum_threads> kernel{
+        .tables = memory_.tables(),
+        .samples = view,
+        .method = method,
+        .weights = weighted ? memory_.template at<const scalar>(places.weights) : nullptr,
+        .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
+        .first_sample = 0,
+        .leaf_blocks = leaf_blocks<Network>,
+        .rows = memory_.template at<scalar>(places.rows)};
+    const std::size_t together = rows_at_a_time<Network>(memory_.max_batch());
+    for (std::size_t first = 0; first < request.count; first += together) {
+      const std::size_t count = std::min(together, request.count - first);
+      kernel.first_sample = static_cast<int>(first);
+      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks<Network>);
+      memory_.get(request.rows + first * parameter_count, places.rows, count * parameter_count);
+    }
+  }
+
+  network_memory<Network, Device> memory_;
+  std::vector<scalar> inputs_;
+  std::vector<std::byte> targets_;
+  std::vector<std::uint32_t> records_;
+  std::vector<double> losses_;
+  std::vector<scalar> outputs_;
+  std::vector<norm_bound> norms_;
+  std::vector<on_host::norm_part> parts_;
+  std::vector<double> projections_;
+  std::vector<scalar> weights_;
+  std::vector<scalar> total_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1 {
+
+namespace on_device {
+
+template <class Network, class Loss, class Device>
+class trainer;
+
+}  // namespace on_device
+
+/// Runs everything on a device: an emulated_device, or a GPU as `pergrad::cuda`. Give the same executor to the network,
+/// the tape and every evaluation; results come back to the host. Not copyable; tapes keep the device alive.
+template <on_device::device Device>
+class basic_device_executor {
+ public:
+  static constexpr bool is_device_executor = true;
+  using device_type = Device;
+
+  /// Arguments are the device's own, such as a stream. Throws what the device throws where there is none.
+  template <class... Arguments>
+  explicit basic_device_executor(Arguments&&... arguments)
+      : device_{std::make_shared<Device>(std::forward<Arguments>(arguments)...)} {}
+  basic_device_executor(const basic_device_executor&) = delete;
+  basic_device_executor& operator=(const basic_device_executor&) = delete;
+
+  /// One line that says why there is no such device here; empty if there is one.
+  [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
+  { return Device::missing(); }
+
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
+  /// The host thread that finishes what the device began.
+  [[nodiscard]] const host& crew() const noexcept { return crew_; }
+
+  /// The library's own: what is wrong with a network or a loss on a device, as a class that says so; else `char`.
+  template <class Network>
+  using explanation = typename on_device::explanation_of<Network>::type;
+  template <class Loss>
+  using loss_explanation = on_device::loss_explanation<Loss>;
+  /// The library's own: what a trainer keeps on the device.
+  template <class Network, class Loss>
+  using trainer = on_device::trainer<Network, Loss, Device>;
+  /// The library's own: the memory of a tape.
+  template <class Network>
+  [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
+    using engine = on_device::engine<Network, Device>;
+    auto made = std::make_shared<engine>(device_, max_batch);
+    const std::size_t bytes = made->bytes();
+    return {std::move(made), &detail::kind_mark<engine>, bytes};
+  }
+  /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
+  template <class Network, class Loss>
+  void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
+           const on_host::run_request<typename Network::scalar>& request) const {
+    engine_of(tape).run(network, samples, request);
+  }
+  /// The library's own: what a tape is on this device.
+  template <class Network>
+  [[nodiscard]] on_device::engine<Network, Device>& engine_of(tape<Network>& tape) const {
+    using engine = on_device::engine<Network, Device>;
+    const detail::remote_memory& remote = on_host::tape_access::remote(tape);
+    engine* found = remote.kind == &detail::kind_mark<engine> ? static_cast<engine*>(remote.memory.get()) : nullptr;
+    if (found == nullptr || &found->memory().device() != device_.get()) {
+      throw std::invalid_argument("pergrad: the tape was made for another executor than the one it is evaluated by");
+    }
+    return *found;
+  }
+
+ private:
+  std::shared_ptr<Device> device_;
+  host crew_{threads{1}};
+};
+
+/// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.
+using emulated = basic_device_executor<on_device::emulated_device>;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/cuda/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
+//
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
+//
+// Three kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
+// one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What `dp_sgd` keeps on a device. Refers to the executor, the network and the tape.
+template <class Network, class Loss, class Device>
+class trainer {
+ public:
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+  using records_type = dataset<typename Network::input_value, target>;
+  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+  static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
+
+  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
+          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+      : executor_{&executor}, network_{&network}, memory_{&executor.engine_of(tape).memory()}, options_{options} {
+    settings_ = {.noise = make_stream(key, random_purpose::gradient_noise, 0),
+                 .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
+                 .divisor = 1,
+                 .scale = 1 / options.divisor->value(),
+                 .momentum = static_cast<scalar>(options.momentum),
+                 .beta1 = options.adam.beta1,
+                 .beta2 = options.adam.beta2,
+                 .stability = options.adam.stability};
+    parts_.reserve(memory_->max_batch() * layers);
+    const std::size_t bytes = Network::parameter_count * sizeof(scalar);
+    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);
+    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().second_moment), bytes);
+    auto& remote = pergrad::detail::network_access::remote(network);
+    pergrad::detail::network_access::pull(network);
+    remote = {this, [](void* self, void* parameters) { static_cast<trainer*>(self)->fetch_parameters(parameters); }};
+  }
+  trainer(const trainer&) = delete;
+  trainer& operator=(const trainer&) = delete;
+  ~trainer() {
+    auto& remote = pergrad::detail::network_access::remote(*network_);
+    if (remote.context != this) return;
+    try {
+      pergrad::detail::network_access::pull(*network_);
+    } catch (...) {  // the device is gone: the host's copy is the newest there is
+    }
+    remote = {};
+  }
+
+  /// The rule that weighs samples.
+  void clip_with(const pergrad::detail::flat_clip& rule) {
+    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound};
+  }
+  void clip_with(const pergrad::detail::flat_normalise& rule) {
+    rule_ = {.kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability};
+  }
+  template <std::size_t Layers>
+  void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
+    std::array<int, Layers> groups{};
+    for (std::size_t layer = 0; layer < Layers; ++layer) groups[layer] = static_cast<int>(layer);
+    clip_groups(groups, rule.bounds);
+  }
+  template <std::size_t Groups>
+  void clip_with(const pergrad::detail::group_clip<Groups>& rule) {
+    std::array<int, layers> groups{};
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      groups[layer] = static_cast<int>(on_host::program<Network>::table.clipping_group[layer]);
+    }
+    clip_groups(groups, rule.bounds);
+  }
+
+  /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
+  /// yet. A data set is copied when it is first seen, and again if another lies at another place or has another size;
+  /// its numbers must not change in between.
+  void prepare(const records_type& records) {
+    position_ = 0;  // chunks of a step that failed halfway do not count
+    is_released_ = false;
+    auto& remote = pergrad::detail::network_access::remote(*network_);
+    if (remote.changed) {
+      const auto parameters = std::as_const(*network_).all_parameters();
+      memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
+      remote.changed = false;
+    }
+    const void* inputs = records.size() == 0 ? nullptr : records.input(0);
+    if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
+      return;
+    const std::size_t input_bytes = records.size() * Network::input_shape.size() * sizeof(scalar);
+    const std::size_t target_start = (input_bytes + 255) / 256 * 256;
+    const std::size_t bytes = target_start + records.targets().size_bytes();
+    captured_ = false;
+    if (records_.bytes() < bytes) {
+      records_ = allocation<Device>{};
+      records_ = {executor_->shared_device(), bytes};
+    }
+    if (records.size() > 0) {
+      memory_->device().upload(records_.template at<void>(0), inputs, input_bytes);
+      memory_->device().upload(records_.template at<void>(target_start), records.targets().data(),
+                               records.targets().size_bytes());
+    }
+    inputs_ = inputs;
+    targets_ = records.targets().data();
+    record_count_ = records.size();
+    capture(records_.template at<const scalar>(0), records_.template at<const target>(target_start));
+  }
+
+  /// One physical batch. With `last`, noise of step `noise_step` is added and the parameters are updated.
+  void run(std::span<const std::uint32_t> records, bool last, std::uint64_t noise_step) {
+    step_state state{.position = position_,
+                     .count = static_cast<std::uint32_t>(records.size()),
+                     .first = position_ == 0 ? 1U : 0U,
+                     .last = last ? 1U : 0U,
+                     .noise_step = noise_step,
+                     .rate = options_.learning_rate->value()};
+    if (last && options_.optimizer == optimizer_kind::adam) {
+      const rules::adam_bias bias =
+          rules::adam_bias_at(++updates_, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
+      state.rate = bias.rate;
+      state.correction = bias.correction;
+    }
+    memory_->announce(state, records.data());
+    memory_->device().replay(graph_);
+    position_ = last ? 0 : position_ + records.size();
+    if (last) {
+      is_released_ = true;
+      pergrad::detail::network_access::remote(*network_).newer = true;
+    }
+  }
+
+  /// Private values of the last physical batch. Waits for the device.
+  void fetch_facts(std::span<double> losses, std::span<double> norms) {
+    memory_->get(losses.data(), memory_->places().losses, losses.size());
+    parts_.resize(norms.size() * layers);
+    memory_->get(parts_.data(), memory_->places().norms, parts_.size());
+    for (std::size_t b = 0; b < norms.size(); ++b) {
+      double squared = 0;
+      for (std::size_t layer = 0; layer < layers; ++layer) squared += parts_[b * layers + layer].squared;
+      norms[b] = std::sqrt(squared);
+    }
+  }
+  /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
+  void fetch_update(std::span<scalar> to) const {
+    if (is_released_) {
+      memory_->get(to.data(), memory_->places().released, to.size());
+    } else {
+      std::ranges::fill(to, scalar{0});
+    }
+  }
+  /// Kernels and copies of one physical batch.
+  [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
+
+ private:
+  template <std::size_t Layers, std::size_t Groups>
+  void clip_groups(const std::array<int, Layers>& groups, const std::array<double, Groups>& bounds) {
+    const arena_layout& places = memory_->places();
+    memory_->put(places.groups, groups.data(), groups.size());
+    memory_->put(places.bounds, bounds.data(), bounds.size());
+    rule_ = {};
+    rule_.kind = clip_rule::kind_type::grouped;
+    rule_.bounds = memory_->template at<const double>(places.bounds);
+    rule_.group_of = memory_->template at<const int>(places.groups);
+    rule_.groups = static_cast<int>(Groups);
+  }
+  void fetch_parameters(void* to) const {
+    memory_->get(static_cast<scalar*>(to), memory_->places().parameters,
+                 Network::parameter_count + Network::frozen_parameter_count);
+  }
+
+  void capture(const scalar* inputs, const target* targets) {
+    const auto samples = memory_->samples(inputs, targets, target_count);
+    const launcher<Network, Device, target> launch{*memory_, samples};
+    const auto most = static_cast<int>(memory_->max_batch());
+    graph_ = memory_->device().capture([&] {
+      launch.template samples<Loss>({.rule = rule_, .samples = most});
+      launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
+                  .per_layer = rule_.per_layer(),
+                  .samples = most});
+      if (options_.optimizer == optimizer_kind::adam) {
+        launch_update<update::adam>();
+      } else if (options_.momentum > 0) {
+        launch_update<update::momentum>();
+      } else {
+        launch_update<update::sgd>();
+      }
+    });
+    captured_ = true;
+  }
+  template <int Rule>
+  void launch_update() {
+    const arena_layout& places = memory_->places();
+    const update_kernel<scalar, Rule, 1> kernel{.state = memory_->state(),
+                                                .settings = settings_,
+                                                .lanes = memory_->template at<const scalar>(places.sums),
+                                                .lane_count = lane_count<Network>,
+                                                .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
+                                                .count = static_cast<std::int64_t>(Network::parameter_count),
+                                                .parameters = memory_->parameters(),
+                                                .first = memory_->template at<scalar>(places.first_moment),
+                                                .second = memory_->template at<scalar>(places.second_moment),
+                                                .released = memory_->template at<scalar>(places.released)};
+    memory_->device().launch(kernel, kernel.blocks());
+  }
+
+  const basic_device_executor<Device>* executor_;
+  Network* network_;
+  network_memory<Network, Device>* memory_;
+  dp_sgd_options options_;
+  update_settings<scalar> settings_{};
+  clip_rule rule_;
+  allocation<Device> records_;
+  const void* inputs_ = nullptr;
+  const void* targets_ = nullptr;
+  std::size_t record_count_ = 0;
+  bool captured_ = false;
+  typename Device::graph graph_;
+  std::uint64_t position_ = 0;
+  bool is_released_ = false;
+  std::uint64_t updates_ = 0;
+  std::vector<norm_bound> parts_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1 {
+
+/// Runs everything on a GPU: `cuda exec;`, or `cuda exec{stream};` for a stream of the caller's, in the place of
+/// `host exec;`. Nothing else in a program changes. Throws cuda_unavailable where there is no usable GPU;
+/// `cuda::missing()` says beforehand what is missing.
+using cuda = basic_device_executor<on_device::cuda_device>;
+
+}  // namespace pergrad::inline v0_1
+#endif
 
 #endif  // PERGRAD_SINGLE_HEADER_INCLUDED
