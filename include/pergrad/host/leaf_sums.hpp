@@ -34,7 +34,7 @@ struct leaf_sums {
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    return kept + (node < table.split ? sample % table.cache_tile : sample) * kept_sample + native;
+    return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
   }
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {

@@ -75,7 +75,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down;
+      vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
        ...);
