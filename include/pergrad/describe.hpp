@@ -172,7 +172,7 @@ template <class Network>
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
     if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
     bool in_chunks = false;
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
       if (leaf.node != i) continue;
       row.method = leaf.method;
@@ -182,7 +182,7 @@ template <class Network>
       if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
       if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
     }
-    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const on_host::elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.node != i) continue;
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
@@ -190,7 +190,7 @@ template <class Network>
     }
     bool is_table = false;
     // A table's rows are instantiated: those that a sample uses, at most one a position.
-    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
       const on_host::sparse_leaf& leaf = table.sparse[k];
       if (leaf.node != i) continue;
       is_table = true;

@@ -65,7 +65,7 @@ template <class Network>
   constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.lane_size;
   constexpr index tile_cost = [] {
     index sum = 1;
-    for (std::size_t k = 0; k < table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
+    for (std::size_t k = 0; k != table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
     return 3 * table.tile * sum;  // forward, input gradient and weight gradient
   }();
   constexpr index tiles_a_lane = std::max<index>(1, 16 * lane_cost / tile_cost);

@@ -91,13 +91,18 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
   const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
   std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
   vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) most = math::max(most, on_host::load(row + k));
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
+    const vector scores = on_host::load(row + k);
+    most = most < scores ? scores : most;
+  }
   Scalar largest = most[0];
   for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane)
     largest = std::max<Scalar>(largest, most[lane]);
   vector sums{};
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector power = math::exp(vector{(on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale)});
+    const vector power =
+        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
+                                  [](auto exponent) { return math::exp(exponent); });
     on_host::store(row + k, power);
     if (k < whole) sums += power;
   }
@@ -150,10 +155,10 @@ void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t co
 template <class Scalar>
 void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
                 Scalar kept) noexcept {
-  using vector = on_host::vector<Scalar>;
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    const vector signed_row = lanes.load(row + k);
-    const vector share = math::select(signed_row < vector{}, vector{}, on_host::splat(kept));
+  using pack = on_host::pack<Scalar>;
+  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    const pack signed_row = lanes.load(row + k);
+    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
     lanes.store(dropped + k, signed_row * share);
     lanes.store(gradient + k, lanes.load(gradient + k) * share);
     lanes.store(row + k, math::abs(signed_row));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/layout.hpp>
@@ -31,6 +32,11 @@ template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for_each_vector<Scalar>(count, f);
 }
+/// f(x) where f calls such functions.
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  return f(x);
+}
 #else
 template <class Scalar>
 using pack = Scalar;
@@ -43,6 +49,11 @@ struct one_element {
 template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
+}
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
+  return x;
 }
 #endif
 

@@ -40,7 +40,7 @@ struct chunk_segments {
   /// Calls f(leaf) for the tables whose gradient is complete with this node's.
   template <class Function>
   static void for_each_table(std::size_t node, Function&& f) {
-    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
       if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
     }
   }
@@ -56,7 +56,7 @@ struct chunk_segments {
                                 owner.all_positions};
     segment_maker<scalar> maker{owner, finder};
     const auto for_each_use = [&](auto&& f) {
-      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
+      for (std::size_t k = owner_number; k != table.sparse_count; ++k) {
         const sparse_leaf& use = table.sparse[k];
         if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
       }

@@ -134,7 +134,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
   };
   constexpr index tasks = [stretches] {
     index count = 0;
-    for (std::size_t k = 0; k < table.outer_count; ++k) count += stretches(table.outer[k]);
+    for (std::size_t k = 0; k != table.outer_count; ++k) count += stretches(table.outer[k]);
     return count;
   }();
   scalar* const rows = deferred_row(tape, 0);
@@ -143,7 +143,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
       if (sum.unit != unit) continue;
-      for (std::size_t k = 0; !unit && k < table.outer_count; ++k) {
+      for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.deferred) continue;
         clear_left_out(leaf, rows, table.deferred_size, samples,

@@ -152,12 +152,12 @@ class engine {
   }
 
   static void to_native(const scalar* parameters, scalar* native) {
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
                          [&](index p, index n) { native[n] = parameters[p]; });
     }
-    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       std::copy_n(parameters + leaf.parameters, leaf.count, native + leaf.native);
     }
@@ -181,11 +181,11 @@ class engine {
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
     index chunks = 0;
-    for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
+    for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
     executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
                       [&](std::size_t task, std::size_t) {
                         auto chunk = static_cast<index>(task);
-                        for (std::size_t k = 0; k < table.outer_count; ++k) {
+                        for (std::size_t k = 0; k != table.outer_count; ++k) {
                           const outer_leaf& leaf = table.outer[k];
                           if (chunk < chunks_of(leaf)) {
                             const index rows_count = leaf.groups * leaf.view_width();
@@ -195,7 +195,7 @@ class engine {
                           }
                           chunk -= chunks_of(leaf);
                         }
-                        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+                        for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                           const elementwise_leaf& leaf = table.elementwise[k];
                           for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i)
                             lane_sum.finish(leaf.parameters + i, leaf.native + i);

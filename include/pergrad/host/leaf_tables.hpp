@@ -113,7 +113,7 @@ struct leaf_tables {
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
   static constexpr void resolve(tables& t) {
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       const node_row& row = t.nodes[leaf.node];
       if (row.kind != node_kind::affine) continue;
@@ -137,7 +137,7 @@ struct leaf_tables {
       leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
       leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
     }
-    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != t.elementwise_count; ++k) {
       elementwise_leaf& leaf = t.elementwise[k];
       const node_row& row = t.nodes[leaf.node];
       if (row.kind != node_kind::affine) continue;
@@ -154,8 +154,8 @@ struct leaf_tables {
       constexpr std::size_t i = index_constant;
       using layer = layer_at<i>;
       if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
-        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
+        while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
         if (t.nodes[i].parameter_count == 0) return;
         for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
           const auto delta_step = static_cast<index>(each.delta.position_stride);
@@ -213,7 +213,7 @@ struct leaf_tables {
   /// Deferred leaves behind all others in the native order, and where a sample leaves what they are made of.
   static constexpr void arrange_deferred(tables& t) {
     t.lane_size = t.native_size;
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       if (!leaf.deferred) continue;
       leaf.native = t.native_size;

@@ -72,7 +72,7 @@ struct program {
     std::array<node_row, size> nodes{};
     std::array<outer_leaf, most_leaves> outer{};
     std::array<elementwise_leaf, most_leaves> elementwise{};
-    std::size_t outer_count = 0;
+    std::size_t outer_count = 0;  // loops say != to these counts, not <: nvcc warns of < 0
     std::size_t elementwise_count = 0;
     std::array<sparse_leaf, most_sparse_leaves()> sparse{};
     std::size_t sparse_count = 0;

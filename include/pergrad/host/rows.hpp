@@ -19,14 +19,14 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
                const WeightOf& weight_of, typename Network::scalar* row) {
   using scalar = typename Network::scalar;
   constexpr const auto& table = program<Network>::table;
-  for (std::size_t k = 0; k < table.outer_count; ++k) {
+  for (std::size_t k = 0; k != table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[k];
     if (!leaf.use.first) continue;
     const auto weight = weight_of(leaf.node);
     for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
                        [&](index p, index n) { row[p] = weighted && weight == 0 ? scalar{0} : weight * kept[n]; });
   }
-  for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
     const elementwise_leaf& leaf = table.elementwise[k];
     if (!leaf.use.first) continue;
     const auto weight = weight_of(leaf.node);
@@ -34,7 +34,7 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
       row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
     }
   }
-  for (std::size_t k = 0; k != table.sparse_count; ++k) {  // != and not <: nvcc warns of < 0
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {
     const sparse_leaf& leaf = table.sparse[k];
     if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
   }

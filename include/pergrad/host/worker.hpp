@@ -53,7 +53,7 @@ struct worker {
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
   [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
     const bool every = request.needs_every_gradient();
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (leaf.deferred && request.method_of(leaf, every) == norm_method::instantiate) return true;
     }
@@ -291,10 +291,10 @@ struct worker {
       const auto weight_of = [&](std::size_t node) { return weights[asked.per_layer ? table.layer_group[node] : 0]; };
       for (index b = begin; b < end; ++b) {
         weigh(pass, asked, first, b, weights.data());
-        for (std::size_t k = 0; k < table.sparse_count; ++k) {
+        for (std::size_t k = 0; k != table.sparse_count; ++k) {
           sparse.weight(sum, k, first, b) = weight_of(table.sparse[k].node);
         }
-        for (std::size_t k = 0; k < table.outer_count && table.deferred_count > 0; ++k) {
+        for (std::size_t k = 0; k != table.outer_count && table.deferred_count > 0; ++k) {
           if (!table.outer[k].deferred) continue;
           deferred_weights(tape, sum, table.outer[k].number)[static_cast<index>(first - chunk_first) + b] =
               weight_of(table.outer[k].node);
@@ -327,7 +327,7 @@ struct worker {
       }
       return of_node;
     };
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
@@ -343,7 +343,7 @@ struct worker {
         kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
     }
-    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);

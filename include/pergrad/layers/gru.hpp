@@ -39,8 +39,8 @@ struct gru_cell {
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value reset = math::sigmoid(value{lanes.load(area_k + width)});
       const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
@@ -57,8 +57,8 @@ struct gru_cell {
   template <class Scalar>
   static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value candidate = lanes.load(area_k);
       const value reset = lanes.load(area_k + width);

@@ -35,8 +35,8 @@ struct lstm_cell {
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value in = math::sigmoid(value{lanes.load(area_k)});
       const value forget = math::sigmoid(value{lanes.load(area_k + width)});
@@ -59,8 +59,8 @@ struct lstm_cell {
   template <class Scalar>
   static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value in = lanes.load(area_k);
       const value forget = lanes.load(area_k + width);

@@ -32,7 +32,7 @@ struct mean_over_positions {
       const scalar* x = tile.x(b);
       scalar* y = tile.y(b);
       on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        on_host::vector<scalar> sum{};
+        auto sum = on_host::splat(scalar{0});
         for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
         lanes.store(y + i, sum / divisor);
       });

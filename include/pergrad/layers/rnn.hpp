@@ -30,8 +30,8 @@ struct rnn_cell {
 
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       const value sum = lanes.load(at.area + k);
       const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
       lanes.store(at.h + k, h);
@@ -41,8 +41,8 @@ struct rnn_cell {
 
   template <class Scalar>
   static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       const value h = lanes.load(at.h + k);
       value dh = lanes.load(at.dh + k);
       if (at.dy != nullptr) dh += lanes.load(at.dy + k);
