@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold of device code when it is compiled: no spills, exact rounding of the noise, no experimental flag."""
+"""What must hold of code that nvcc compiles: no spills, exact rounding of the noise, no experimental flag."""
 
 import argparse
 import pathlib
@@ -44,6 +44,13 @@ def noise(nvcc, include, folder):
         sys.exit(f"the noise has operations that do not say .rn: {', '.join(loose)}")
 
 
+def host_layers(nvcc, include, folder):
+    """What only the host runs compiles where nvcc reads it too, and also where any constexpr may be the device's."""
+    for more in ([], FLAGS["relaxed_constexpr"]):
+        run([nvcc, *COMMON, *more, *include, "-arch=sm_87", "-c", str(HERE / "host_layers_gate.cu"), "-o",
+             str(folder / "host_layers.o")])
+
+
 def flags(nvcc, include, folder, name):
     """A user's program compiles without a warning under any of the flags that other libraries may want."""
     run([nvcc, *COMMON, *FLAGS[name], *include, "-arch=sm_87", "-c", str(HERE / "link_device.cu"), "-o",
@@ -52,7 +59,7 @@ def flags(nvcc, include, folder, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("gate", choices=["kernels", "noise", *FLAGS])
+    parser.add_argument("gate", choices=["kernels", "noise", "host_layers", *FLAGS])
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--include", action="append", default=[], help="a folder with pergrad.hpp or pergrad/")
     options = parser.parse_args()
@@ -62,7 +69,7 @@ def main():
         if options.gate in FLAGS:
             flags(options.nvcc, include, folder, options.gate)
         else:
-            {"kernels": kernels, "noise": noise}[options.gate](options.nvcc, include, folder)
+            {"kernels": kernels, "noise": noise, "host_layers": host_layers}[options.gate](options.nvcc, include, folder)
 
 
 if __name__ == "__main__":
