@@ -3344,6 +3344,11 @@ template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for_each_vector<Scalar>(count, f);
 }
+/// f(x) where f calls such functions.
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  return f(x);
+}
 #else
 template <class Scalar>
 using pack = Scalar;
@@ -3356,6 +3361,11 @@ struct one_element {
 template <class Scalar, class Function>
 inline void for_each_pack(index count, Function&& f) {
   for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
+}
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
+  return x;
 }
 #endif
 
@@ -3752,7 +3762,7 @@ struct leaf_tables {
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
   static constexpr void resolve(tables& t) {
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       const node_row& row = t.nodes[leaf.node];
       if (row.kind != node_kind::affine) continue;
@@ -3776,7 +3786,7 @@ struct leaf_tables {
       leaf.step[0] = {leaf.step[0].extent, static_cast<index>(map.stride.height) * x.row, delta.row};
       leaf.step[1] = {leaf.step[1].extent, static_cast<index>(map.stride.width) * x.column, delta.column};
     }
-    for (std::size_t k = 0; k < t.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != t.elementwise_count; ++k) {
       elementwise_leaf& leaf = t.elementwise[k];
       const node_row& row = t.nodes[leaf.node];
       if (row.kind != node_kind::affine) continue;
@@ -3793,8 +3803,8 @@ struct leaf_tables {
       constexpr std::size_t i = index_constant;
       using layer = layer_at<i>;
       if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        while (outer < t.outer_count && t.outer[outer].node < i) ++outer;
-        while (elementwise < t.elementwise_count && t.elementwise[elementwise].node < i) ++elementwise;
+        while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
+        while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
         if (t.nodes[i].parameter_count == 0) return;
         for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
           const auto delta_step = static_cast<index>(each.delta.position_stride);
@@ -3852,7 +3862,7 @@ struct leaf_tables {
   /// Deferred leaves behind all others in the native order, and where a sample leaves what they are made of.
   static constexpr void arrange_deferred(tables& t) {
     t.lane_size = t.native_size;
-    for (std::size_t k = 0; k < t.outer_count; ++k) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       if (!leaf.deferred) continue;
       leaf.native = t.native_size;
@@ -4018,7 +4028,7 @@ struct program {
     std::array<node_row, size> nodes{};
     std::array<outer_leaf, most_leaves> outer{};
     std::array<elementwise_leaf, most_leaves> elementwise{};
-    std::size_t outer_count = 0;
+    std::size_t outer_count = 0;  // loops say != to these counts, not <: nvcc warns of < 0
     std::size_t elementwise_count = 0;
     std::array<sparse_leaf, most_sparse_leaves()> sparse{};
     std::size_t sparse_count = 0;
@@ -5181,7 +5191,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down;
+      vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
        ...);
@@ -5614,7 +5624,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down;
+      vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
        ...);
@@ -6054,7 +6064,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
       const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down;
+      vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
         sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
        ...);
@@ -7076,7 +7086,7 @@ template <class Network>
   constexpr index lane_cost = (bytes <= (index{1} << 20) ? 8 : 64) * table.lane_size;
   constexpr index tile_cost = [] {
     index sum = 1;
-    for (std::size_t k = 0; k < table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
+    for (std::size_t k = 0; k != table.outer_count; ++k) sum += table.outer[k].size() * table.outer[k].positions();
     return 3 * table.tile * sum;  // forward, input gradient and weight gradient
   }();
   constexpr index tiles_a_lane = std::max<index>(1, 16 * lane_cost / tile_cost);
@@ -7396,7 +7406,7 @@ template <class Network>
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
     if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
     bool in_chunks = false;
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
       if (leaf.node != i) continue;
       row.method = leaf.method;
@@ -7406,7 +7416,7 @@ template <class Network>
       if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
       if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
     }
-    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const on_host::elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.node != i) continue;
       row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
@@ -7414,7 +7424,7 @@ template <class Network>
     }
     bool is_table = false;
     // A table's rows are instantiated: those that a sample uses, at most one a position.
-    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
       const on_host::sparse_leaf& leaf = table.sparse[k];
       if (leaf.node != i) continue;
       is_table = true;
@@ -9609,7 +9619,7 @@ struct chunk_segments {
   /// Calls f(leaf) for the tables whose gradient is complete with this node's.
   template <class Function>
   static void for_each_table(std::size_t node, Function&& f) {
-    for (std::size_t k = 0; k < table.sparse_count; ++k) {
+    for (std::size_t k = 0; k != table.sparse_count; ++k) {
       if (table.sparse[k].node == node && table.sparse[k].use.first) f(k);
     }
   }
@@ -9625,7 +9635,7 @@ struct chunk_segments {
                                 owner.all_positions};
     segment_maker<scalar> maker{owner, finder};
     const auto for_each_use = [&](auto&& f) {
-      for (std::size_t k = owner_number; k < table.sparse_count; ++k) {
+      for (std::size_t k = owner_number; k != table.sparse_count; ++k) {
         const sparse_leaf& use = table.sparse[k];
         if (use.owner == owner_number) f(use, std::min(use.positions, pass.positions_there(use.slot, b)));
       }
@@ -9785,7 +9795,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
   };
   constexpr index tasks = [stretches] {
     index count = 0;
-    for (std::size_t k = 0; k < table.outer_count; ++k) count += stretches(table.outer[k]);
+    for (std::size_t k = 0; k != table.outer_count; ++k) count += stretches(table.outer[k]);
     return count;
   }();
   scalar* const rows = deferred_row(tape, 0);
@@ -9794,7 +9804,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
       if (sum.unit != unit) continue;
-      for (std::size_t k = 0; !unit && k < table.outer_count; ++k) {
+      for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.deferred) continue;
         clear_left_out(leaf, rows, table.deferred_size, samples,
@@ -10064,7 +10074,7 @@ struct leaf_sums {
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    return kept + (node < table.split ? sample % table.cache_tile : sample) * kept_sample + native;
+    return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
   }
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
@@ -10156,14 +10166,14 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
                const WeightOf& weight_of, typename Network::scalar* row) {
   using scalar = typename Network::scalar;
   constexpr const auto& table = program<Network>::table;
-  for (std::size_t k = 0; k < table.outer_count; ++k) {
+  for (std::size_t k = 0; k != table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[k];
     if (!leaf.use.first) continue;
     const auto weight = weight_of(leaf.node);
     for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
                        [&](index p, index n) { row[p] = weighted && weight == 0 ? scalar{0} : weight * kept[n]; });
   }
-  for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
     const elementwise_leaf& leaf = table.elementwise[k];
     if (!leaf.use.first) continue;
     const auto weight = weight_of(leaf.node);
@@ -10171,7 +10181,7 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
       row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
     }
   }
-  for (std::size_t k = 0; k != table.sparse_count; ++k) {  // != and not <: nvcc warns of < 0
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {
     const sparse_leaf& leaf = table.sparse[k];
     if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
   }
@@ -10210,7 +10220,7 @@ struct worker {
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
   [[nodiscard]] static bool forms_deferred(const run_request<scalar>& request) {
     const bool every = request.needs_every_gradient();
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (leaf.deferred && request.method_of(leaf, every) == norm_method::instantiate) return true;
     }
@@ -10448,10 +10458,10 @@ struct worker {
       const auto weight_of = [&](std::size_t node) { return weights[asked.per_layer ? table.layer_group[node] : 0]; };
       for (index b = begin; b < end; ++b) {
         weigh(pass, asked, first, b, weights.data());
-        for (std::size_t k = 0; k < table.sparse_count; ++k) {
+        for (std::size_t k = 0; k != table.sparse_count; ++k) {
           sparse.weight(sum, k, first, b) = weight_of(table.sparse[k].node);
         }
-        for (std::size_t k = 0; k < table.outer_count && table.deferred_count > 0; ++k) {
+        for (std::size_t k = 0; k != table.outer_count && table.deferred_count > 0; ++k) {
           if (!table.outer[k].deferred) continue;
           deferred_weights(tape, sum, table.outer[k].number)[static_cast<index>(first - chunk_first) + b] =
               weight_of(table.outer[k].node);
@@ -10484,7 +10494,7 @@ struct worker {
       }
       return of_node;
     };
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
@@ -10500,7 +10510,7 @@ struct worker {
         kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
     }
-    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
@@ -10646,12 +10656,12 @@ class engine {
   }
 
   static void to_native(const scalar* parameters, scalar* native) {
-    for (std::size_t k = 0; k < table.outer_count; ++k) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
                          [&](index p, index n) { native[n] = parameters[p]; });
     }
-    for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       std::copy_n(parameters + leaf.parameters, leaf.count, native + leaf.native);
     }
@@ -10675,11 +10685,11 @@ class engine {
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
     index chunks = 0;
-    for (std::size_t k = 0; k < table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
+    for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
     executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
                       [&](std::size_t task, std::size_t) {
                         auto chunk = static_cast<index>(task);
-                        for (std::size_t k = 0; k < table.outer_count; ++k) {
+                        for (std::size_t k = 0; k != table.outer_count; ++k) {
                           const outer_leaf& leaf = table.outer[k];
                           if (chunk < chunks_of(leaf)) {
                             const index rows_count = leaf.groups * leaf.view_width();
@@ -10689,7 +10699,7 @@ class engine {
                           }
                           chunk -= chunks_of(leaf);
                         }
-                        for (std::size_t k = 0; k < table.elementwise_count; ++k) {
+                        for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                           const elementwise_leaf& leaf = table.elementwise[k];
                           for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i)
                             lane_sum.finish(leaf.parameters + i, leaf.native + i);
@@ -15731,13 +15741,18 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
   const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
   std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
   vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) most = math::max(most, on_host::load(row + k));
+  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
+    const vector scores = on_host::load(row + k);
+    most = most < scores ? scores : most;
+  }
   Scalar largest = most[0];
   for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane)
     largest = std::max<Scalar>(largest, most[lane]);
   vector sums{};
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector power = math::exp(vector{(on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale)});
+    const vector power =
+        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
+                                  [](auto exponent) { return math::exp(exponent); });
     on_host::store(row + k, power);
     if (k < whole) sums += power;
   }
@@ -15790,10 +15805,10 @@ void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t co
 template <class Scalar>
 void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
                 Scalar kept) noexcept {
-  using vector = on_host::vector<Scalar>;
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    const vector signed_row = lanes.load(row + k);
-    const vector share = math::select(signed_row < vector{}, vector{}, on_host::splat(kept));
+  using pack = on_host::pack<Scalar>;
+  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
+    const pack signed_row = lanes.load(row + k);
+    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
     lanes.store(dropped + k, signed_row * share);
     lanes.store(gradient + k, lanes.load(gradient + k) * share);
     lanes.store(row + k, math::abs(signed_row));
@@ -16644,7 +16659,7 @@ struct mean_over_positions {
       const scalar* x = tile.x(b);
       scalar* y = tile.y(b);
       on_host::for_each_vector<scalar>(features, [&](std::ptrdiff_t i, const auto& lanes) {
-        on_host::vector<scalar> sum{};
+        auto sum = on_host::splat(scalar{0});
         for (std::ptrdiff_t t = 0; t < length; ++t) sum += lanes.load(x + t * features + i);
         lanes.store(y + i, sum / divisor);
       });
@@ -17126,8 +17141,8 @@ struct gru_cell {
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value reset = math::sigmoid(value{lanes.load(area_k + width)});
       const value update = math::sigmoid(value{lanes.load(area_k + 2 * width)});
@@ -17144,8 +17159,8 @@ struct gru_cell {
   template <class Scalar>
   static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value candidate = lanes.load(area_k);
       const value reset = lanes.load(area_k + width);
@@ -17483,8 +17498,8 @@ struct lstm_cell {
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value in = math::sigmoid(value{lanes.load(area_k)});
       const value forget = math::sigmoid(value{lanes.load(area_k + width)});
@@ -17507,8 +17522,8 @@ struct lstm_cell {
   template <class Scalar>
   static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
     const auto width = static_cast<std::ptrdiff_t>(hidden);
-    on_host::for_each_vector<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(width, [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       Scalar* area_k = at.area + k;
       const value in = lanes.load(area_k);
       const value forget = lanes.load(area_k + width);
@@ -17755,8 +17770,8 @@ struct rnn_cell {
 
   template <class Scalar>
   static void forward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       const value sum = lanes.load(at.area + k);
       const value h = Relu ? math::max(sum, value{}) : math::tanh(sum);
       lanes.store(at.h + k, h);
@@ -17766,8 +17781,8 @@ struct rnn_cell {
 
   template <class Scalar>
   static void backward(std::size_t hidden, const cell_step<Scalar>& at) {
-    on_host::for_each_vector<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
-      using value = on_host::vector<Scalar>;
+    on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(hidden), [&](std::ptrdiff_t k, const auto& lanes) {
+      using value = on_host::pack<Scalar>;
       const value h = lanes.load(at.h + k);
       value dh = lanes.load(at.dh + k);
       if (at.dy != nullptr) dh += lanes.load(at.dy + k);
