@@ -10915,7 +10915,6 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     request.strategy = strategy_;
     request.randomness = randomness_;
     if constexpr (detail::device_executor<Executor>) {
-      static_assert(sizeof(typename Executor::template loss_explanation<Loss>) != 0);
       if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
                     std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
         executor.run(*network_, *batch_, *tape_, request);
@@ -13758,6 +13757,9 @@ class assignment {
 template <executor Executor, class First, class... Rest>
 void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   const auto leaf = first.leaf();
+  if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
+    static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
+  }
   if ((!leaf.same_as(rest.leaf()) || ...)) {
     throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
   }

@@ -5,8 +5,9 @@
 #include <span>
 #include <vector>
 
-#include <pergrad/cuda/executor.hpp>
 #include <pergrad/pergrad.hpp>
+// behind it: the way to an error is shorter then
+#include <pergrad/cuda/executor.hpp>
 
 namespace pg = pergrad;
 

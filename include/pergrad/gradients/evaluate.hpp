@@ -140,6 +140,9 @@ class assignment {
 template <executor Executor, class First, class... Rest>
 void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   const auto leaf = first.leaf();
+  if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
+    static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
+  }
   if ((!leaf.same_as(rest.leaf()) || ...)) {
     throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
   }

@@ -84,7 +84,6 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     request.strategy = strategy_;
     request.randomness = randomness_;
     if constexpr (detail::device_executor<Executor>) {
-      static_assert(sizeof(typename Executor::template loss_explanation<Loss>) != 0);
       if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
                     std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
         executor.run(*network_, *batch_, *tape_, request);
