@@ -18,7 +18,7 @@
 
 namespace pg = pergrad;
 
-using executor = pg::host;  // fashion_mnist.cu is this program on a GPU: there it is pg::cuda
+using runs_on = pg::host;  // fashion_mnist.cu is this program on a GPU: there it is pg::cuda
 
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
 template <class Activation>
@@ -37,8 +37,8 @@ int main(int argc, char** argv) {
   const auto run = [&](example::run_report& report) {
     report.network = "CNN, " + activation;
     report.own_options = {{"activation", activation}};
-    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, executor>(report)
-                         : example::train_on_fashion_mnist<cnn<pg::tanh>, executor>(report);
+    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, runs_on>(report)
+                         : example::train_on_fashion_mnist<cnn<pg::tanh>, runs_on>(report);
   };
   const auto what = example::fashion_mnist_program(
       "fashion_mnist", "Fashion-MNIST with DP-SGD",

@@ -5095,10 +5095,10 @@ struct tile_family {
     if (vectors_left < 4) {
       return widths[vectors_left < 2 ? 0 : 1];
     }
-    const auto sums_in_flight = [row_count](const tile_width<Scalar>& width) {
-      return row_count < width.max_rows
-                 ? row_count * width.vectors
-                 : row_count * width.vectors / ((row_count + width.max_rows - 1) / width.max_rows);
+    const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
+      return row_count < tiles.max_rows
+                 ? row_count * tiles.vectors
+                 : row_count * tiles.vectors / ((row_count + tiles.max_rows - 1) / tiles.max_rows);
     };
     const std::size_t in_two = sums_in_flight(widths[1]);
     const std::size_t in_four = sums_in_flight(widths[2]);
@@ -8403,16 +8403,17 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
       Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
                       columns.first_input * dx.column + g * channels;
       // Where taps are missing no window reaches these inputs: their sums are empty.
-      const auto shape_of = [&](index width) {
-        return coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
-                          {rows.inputs, dy.row, number(map.stride.height) * dx.row},
-                          {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
-                         {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * width},
-                          {columns.taps, columns.delta_step * dy.column, outputs * width},
-                          {outputs, 1, width}},
-                         width,
-                         {samples, in.sample, out.sample},
-                         {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * width}});
+      const auto shape_of = [&](index panel_width) {
+        return coalesce(
+            {{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+              {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+              {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+             {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * panel_width},
+              {columns.taps, columns.delta_step * dy.column, outputs * panel_width},
+              {outputs, 1, panel_width}},
+             panel_width,
+             {samples, in.sample, out.sample},
+             {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * panel_width}});
       };
       const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
       const Scalar* from = delta;
@@ -9980,9 +9981,9 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
             const index tap = tap_row + turned(columns, k);
             const index number = ((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs;
             for (index block = 0; block < channels; block += panel_block) {
-              const index width = columns_of_block(channels, block);
-              Scalar* line_out = to + block * phase_taps * outputs + number * width;
-              for (index c = 0; c < width; ++c) line_out[c] = from[(block + c) * taps + tap];
+              const index block_width = columns_of_block(channels, block);
+              Scalar* line_out = to + block * phase_taps * outputs + number * block_width;
+              for (index c = 0; c < block_width; ++c) line_out[c] = from[(block + c) * taps + tap];
             }
           }
         }

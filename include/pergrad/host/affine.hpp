@@ -111,16 +111,17 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
       Scalar* first = out.first + dx.start + planes.first_input * dx.plane + rows.first_input * dx.row +
                       columns.first_input * dx.column + g * channels;
       // Where taps are missing no window reaches these inputs: their sums are empty.
-      const auto shape_of = [&](index width) {
-        return coalesce({{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
-                          {rows.inputs, dy.row, number(map.stride.height) * dx.row},
-                          {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
-                         {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * width},
-                          {columns.taps, columns.delta_step * dy.column, outputs * width},
-                          {outputs, 1, width}},
-                         width,
-                         {samples, in.sample, out.sample},
-                         {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * width}});
+      const auto shape_of = [&](index panel_width) {
+        return coalesce(
+            {{{planes.inputs, dy.plane, number(map.stride.depth) * dx.plane},
+              {rows.inputs, dy.row, number(map.stride.height) * dx.row},
+              {columns.inputs, dy.column, number(map.stride.width) * dx.column}},
+             {{rows.taps, rows.delta_step * dy.row, columns.taps * outputs * panel_width},
+              {columns.taps, columns.delta_step * dy.column, outputs * panel_width},
+              {outputs, 1, panel_width}},
+             panel_width,
+             {samples, in.sample, out.sample},
+             {planes.taps, planes.delta_step * dy.plane, rows.taps * columns.taps * outputs * panel_width}});
       };
       const auto first_tap = [](const phase& axis) { return axis.first_delta - (axis.taps - 1) * axis.delta_step; };
       const Scalar* from = delta;

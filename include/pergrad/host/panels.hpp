@@ -85,9 +85,9 @@ inline void pack_backward(const node_row& row, const Scalar* weights, Scalar* pa
             const index tap = tap_row + turned(columns, k);
             const index number = ((i * rows.taps + j) * columns.taps + k) * outputs + n % outputs;
             for (index block = 0; block < channels; block += panel_block) {
-              const index width = columns_of_block(channels, block);
-              Scalar* line_out = to + block * phase_taps * outputs + number * width;
-              for (index c = 0; c < width; ++c) line_out[c] = from[(block + c) * taps + tap];
+              const index block_width = columns_of_block(channels, block);
+              Scalar* line_out = to + block * phase_taps * outputs + number * block_width;
+              for (index c = 0; c < block_width; ++c) line_out[c] = from[(block + c) * taps + tap];
             }
           }
         }

@@ -89,10 +89,10 @@ struct tile_family {
     if (vectors_left < 4) {
       return widths[vectors_left < 2 ? 0 : 1];
     }
-    const auto sums_in_flight = [row_count](const tile_width<Scalar>& width) {
-      return row_count < width.max_rows
-                 ? row_count * width.vectors
-                 : row_count * width.vectors / ((row_count + width.max_rows - 1) / width.max_rows);
+    const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
+      return row_count < tiles.max_rows
+                 ? row_count * tiles.vectors
+                 : row_count * tiles.vectors / ((row_count + tiles.max_rows - 1) / tiles.max_rows);
     };
     const std::size_t in_two = sums_in_flight(widths[1]);
     const std::size_t in_four = sums_in_flight(widths[2]);
