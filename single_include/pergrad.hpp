@@ -5046,15 +5046,15 @@ inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 /// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
 struct tile_task {
-  const Scalar* left;
-  const Scalar* right;
-  const loop* reduce;                // [4]: from outer to inner, then the one around them
-  const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
-  Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
-  std::size_t last;                  // the columns that the last vector of a row has
-  std::size_t whole;                 // those of a whole one, which compilers are not to know
-  bool resumes = false;              // `sums` holds what earlier terms of the reduction gave
-  std::ptrdiff_t ahead = 0;          // from a term on the left to what to fetch into the cache meanwhile
+  const Scalar* left = nullptr;
+  const Scalar* right = nullptr;
+  const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
+  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row of the tile
+  Scalar* sums = nullptr;                      // [rows][vectors * lanes], aligned to a vector
+  std::size_t last = 0;                        // the columns that the last vector of a row has
+  std::size_t whole = 0;                       // those of a whole one, which compilers are not to know
+  bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
+  std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
 };
 
 /// The sums of a tile and what becomes of them.
@@ -6503,8 +6503,8 @@ inline void copy_terms(loop (&part)[4], const Scalar* right, std::size_t columns
 /// A block of terms, and where it begins.
 struct term_block {
   loop part[4];
-  std::ptrdiff_t left;
-  std::ptrdiff_t right;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t right = 0;
   [[nodiscard]] std::ptrdiff_t terms() const noexcept {
     return part[0].extent * part[1].extent * part[2].extent * part[3].extent;
   }
@@ -22836,16 +22836,16 @@ struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
 
-  const step_state* state;
+  const step_state* state = nullptr;
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* weights;  ///< [layer][sample]; nullptr: all are 1
-  int layer_stride;       ///< 0: one weight for all layers
-  int squares;            ///< of g_b², element by element
-  int lanes;
-  int first_block;  ///< of those that leaf_share counts: outer leaves come first
-  Scalar* sums;     ///< [lane][parameter]
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  int layer_stride = 0;             ///< 0: one weight for all layers
+  int squares = 0;                  ///< of g_b², element by element
+  int lanes = 0;
+  int first_block = 0;     ///< of those that leaf_share counts: outer leaves come first
+  Scalar* sums = nullptr;  ///< [lane][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -22912,11 +22912,11 @@ struct row_kernel {
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* weights;  ///< nullptr: all are 1
-  int layer_stride;
-  int first_sample;
-  int leaf_blocks;
-  Scalar* rows;
+  const Scalar* weights = nullptr;  ///< nullptr: all are 1
+  int layer_stride = 0;
+  int first_sample = 0;
+  int leaf_blocks = 0;
+  Scalar* rows = nullptr;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -22955,12 +22955,12 @@ struct projection_kernel {
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
 
-  const step_state* state;
+  const step_state* state = nullptr;
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* direction;
-  double* projections;
+  const Scalar* direction = nullptr;
+  double* projections = nullptr;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -23532,20 +23532,20 @@ struct sample_kernel {
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
 
-  const step_state* state;
+  const step_state* state = nullptr;
   table_view<Scalar> tables;
   batch_view<Scalar, target> samples;
-  const Scalar* parameters;
+  const Scalar* parameters = nullptr;
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
-  int output;  ///< places
-  int output_gradient;
-  int output_size;
-  int norms;  ///< 0: nobody asks for norms or weights
-  int stages;
-  int first;  ///< nodes
-  int last;
+  int output = 0;  ///< places
+  int output_gradient = 0;
+  int output_size = 0;
+  int norms = 0;  ///< 0: nobody asks for norms or weights
+  int stages = 0;
+  int first = 0;  ///< nodes
+  int last = 0;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -24856,6 +24856,7 @@ class basic_device_executor {
       : device_{std::make_shared<Device>(std::forward<Arguments>(arguments)...)} {}
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
+  ~basic_device_executor() = default;
 
   /// One line that says why there is no such device here; empty if there is one.
   [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
@@ -24930,15 +24931,18 @@ class trainer {
 
   trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
           const dp_sgd_options& options, const chacha_key& key, double sensitivity)
-      : executor_{&executor}, network_{&network}, memory_{&executor.engine_of(tape).memory()}, options_{options} {
-    settings_ = {.noise = make_stream(key, random_purpose::gradient_noise, 0),
-                 .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
-                 .divisor = 1,
-                 .scale = 1 / options.divisor->value(),
-                 .momentum = static_cast<scalar>(options.momentum),
-                 .beta1 = options.adam.beta1,
-                 .beta2 = options.adam.beta2,
-                 .stability = options.adam.stability};
+      : executor_{&executor},
+        network_{&network},
+        memory_{&executor.engine_of(tape).memory()},
+        options_{options},
+        settings_{.noise = make_stream(key, random_purpose::gradient_noise, 0),
+                  .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
+                  .divisor = 1,
+                  .scale = 1 / options.divisor->value(),
+                  .momentum = static_cast<scalar>(options.momentum),
+                  .beta1 = options.adam.beta1,
+                  .beta2 = options.adam.beta2,
+                  .stability = options.adam.stability} {
     parts_.reserve(memory_->max_batch() * layers);
     const std::size_t bytes = Network::parameter_count * sizeof(scalar);
     memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);

@@ -39,6 +39,7 @@ class basic_device_executor {
       : device_{std::make_shared<Device>(std::forward<Arguments>(arguments)...)} {}
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
+  ~basic_device_executor() = default;
 
   /// One line that says why there is no such device here; empty if there is one.
   [[nodiscard]] static std::string missing() requires requires { Device::missing(); }

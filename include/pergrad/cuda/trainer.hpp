@@ -43,15 +43,18 @@ class trainer {
 
   trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
           const dp_sgd_options& options, const chacha_key& key, double sensitivity)
-      : executor_{&executor}, network_{&network}, memory_{&executor.engine_of(tape).memory()}, options_{options} {
-    settings_ = {.noise = make_stream(key, random_purpose::gradient_noise, 0),
-                 .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
-                 .divisor = 1,
-                 .scale = 1 / options.divisor->value(),
-                 .momentum = static_cast<scalar>(options.momentum),
-                 .beta1 = options.adam.beta1,
-                 .beta2 = options.adam.beta2,
-                 .stability = options.adam.stability};
+      : executor_{&executor},
+        network_{&network},
+        memory_{&executor.engine_of(tape).memory()},
+        options_{options},
+        settings_{.noise = make_stream(key, random_purpose::gradient_noise, 0),
+                  .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
+                  .divisor = 1,
+                  .scale = 1 / options.divisor->value(),
+                  .momentum = static_cast<scalar>(options.momentum),
+                  .beta1 = options.adam.beta1,
+                  .beta2 = options.adam.beta2,
+                  .stability = options.adam.stability} {
     parts_.reserve(memory_->max_batch() * layers);
     const std::size_t bytes = Network::parameter_count * sizeof(scalar);
     memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);

@@ -194,8 +194,8 @@ inline void copy_terms(loop (&part)[4], const Scalar* right, std::size_t columns
 /// A block of terms, and where it begins.
 struct term_block {
   loop part[4];
-  std::ptrdiff_t left;
-  std::ptrdiff_t right;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t right = 0;
   [[nodiscard]] std::ptrdiff_t terms() const noexcept {
     return part[0].extent * part[1].extent * part[2].extent * part[3].extent;
   }

@@ -40,15 +40,15 @@ inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 /// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
 struct tile_task {
-  const Scalar* left;
-  const Scalar* right;
-  const loop* reduce;                // [4]: from outer to inner, then the one around them
-  const std::ptrdiff_t* row_offset;  // in the left operand, one for each row of the tile
-  Scalar* sums;                      // [rows][vectors * lanes], aligned to a vector
-  std::size_t last;                  // the columns that the last vector of a row has
-  std::size_t whole;                 // those of a whole one, which compilers are not to know
-  bool resumes = false;              // `sums` holds what earlier terms of the reduction gave
-  std::ptrdiff_t ahead = 0;          // from a term on the left to what to fetch into the cache meanwhile
+  const Scalar* left = nullptr;
+  const Scalar* right = nullptr;
+  const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
+  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row of the tile
+  Scalar* sums = nullptr;                      // [rows][vectors * lanes], aligned to a vector
+  std::size_t last = 0;                        // the columns that the last vector of a row has
+  std::size_t whole = 0;                       // those of a whole one, which compilers are not to know
+  bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
+  std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
 };
 
 /// The sums of a tile and what becomes of them.

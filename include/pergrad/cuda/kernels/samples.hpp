@@ -51,20 +51,20 @@ struct sample_kernel {
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
 
-  const step_state* state;
+  const step_state* state = nullptr;
   table_view<Scalar> tables;
   batch_view<Scalar, target> samples;
-  const Scalar* parameters;
+  const Scalar* parameters = nullptr;
   sample_results<Scalar> results;
   clip_rule rule;
   method_choice method;
-  int output;  ///< places
-  int output_gradient;
-  int output_size;
-  int norms;  ///< 0: nobody asks for norms or weights
-  int stages;
-  int first;  ///< nodes
-  int last;
+  int output = 0;  ///< places
+  int output_gradient = 0;
+  int output_size = 0;
+  int norms = 0;  ///< 0: nobody asks for norms or weights
+  int stages = 0;
+  int first = 0;  ///< nodes
+  int last = 0;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {

@@ -53,16 +53,16 @@ struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
 
-  const step_state* state;
+  const step_state* state = nullptr;
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* weights;  ///< [layer][sample]; nullptr: all are 1
-  int layer_stride;       ///< 0: one weight for all layers
-  int squares;            ///< of g_b², element by element
-  int lanes;
-  int first_block;  ///< of those that leaf_share counts: outer leaves come first
-  Scalar* sums;     ///< [lane][parameter]
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  int layer_stride = 0;             ///< 0: one weight for all layers
+  int squares = 0;                  ///< of g_b², element by element
+  int lanes = 0;
+  int first_block = 0;     ///< of those that leaf_share counts: outer leaves come first
+  Scalar* sums = nullptr;  ///< [lane][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -129,11 +129,11 @@ struct row_kernel {
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* weights;  ///< nullptr: all are 1
-  int layer_stride;
-  int first_sample;
-  int leaf_blocks;
-  Scalar* rows;
+  const Scalar* weights = nullptr;  ///< nullptr: all are 1
+  int layer_stride = 0;
+  int first_sample = 0;
+  int leaf_blocks = 0;
+  Scalar* rows = nullptr;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -172,12 +172,12 @@ struct projection_kernel {
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
 
-  const step_state* state;
+  const step_state* state = nullptr;
   table_view<Scalar> tables;
   batch_view<Scalar, Target> samples;
   method_choice method;
-  const Scalar* direction;
-  double* projections;
+  const Scalar* direction = nullptr;
+  double* projections = nullptr;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
