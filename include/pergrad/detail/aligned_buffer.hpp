@@ -67,7 +67,8 @@ class aligned_buffer {
 
  private:
   static constexpr std::size_t huge_page = std::size_t{1} << 21U;
-  [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 4 * huge_page; }
+  /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
+  [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 32 * huge_page; }
   [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {
     return std::align_val_t{is_large(count) ? huge_page : 64};
   }
