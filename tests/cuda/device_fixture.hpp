@@ -206,4 +206,24 @@ void compare(const std::string& what) {
               pg::sum(pg::clip(pg::with_method<pg::norm_method::gram>(of_host), bound)), "clipped sum by gram");
 }
 
+/// What a layer that has no device code of its own can get wrong: its gradients, and the norms that come of its
+/// geometry.
+template <class Network, class Loss>
+void compare_gradients(const std::string& what) {
+  constexpr double allowed = tolerance<typename Network::scalar>;
+  both<Network, Loss> it{5};
+  const auto of_host = it.on_host();
+  const auto of_device = it.on_device();
+  const auto norms = pg::unprotected::evaluate(it.host, pg::l2_norms(of_host));
+  check_close(it.evaluate(pg::materialise(of_device)), pg::unprotected::evaluate(it.host, pg::materialise(of_host)),
+              allowed, what + ": rows");
+  check_close(it.evaluate(pg::l2_norms(pg::with_method<pg::norm_method::gram>(of_device))), norms, allowed,
+              what + ": norms by gram");
+  check_close(it.evaluate(pg::l2_norms(pg::with_method<pg::norm_method::direct>(of_device))), norms, allowed,
+              what + ": direct norms");
+  const pg::l2_clip_norm bound{0.3};
+  check_close(it.evaluate(pg::sum(pg::clip(of_device, bound))),
+              pg::unprotected::evaluate(it.host, pg::sum(pg::clip(of_host, bound))), allowed, what + ": clipped sum");
+}
+
 }  // namespace device_fixture

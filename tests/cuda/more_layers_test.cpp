@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/more_layers_test.cpp - affine maps and pools along one and three axes, adapters and repeated blocks
+//
+// They have no device code of their own: a geometry is all that a device needs of them. Each is compared with the host.
+#include "device_fixture.hpp"
+
+namespace {
+
+using namespace device_fixture;
+
+/// Channels of positions: strides, dilation and groups along one axis, both kinds of windows.
+using signal =
+    pg::basic_network<double, pg::shape{4, 19}, pg::conv1d<6, 3, pg::padding<1>, pg::groups<2>>, pg::tanh,
+                      pg::max_pool1d<3, pg::stride<2>, pg::padding<1>>, pg::conv1d<5, 2, pg::dilation<2>, pg::no_bias>,
+                      pg::sigmoid, pg::avg_pool1d<2>, pg::adaptive_avg_pool1d<2>, pg::flatten, pg::linear<3>>;
+/// Volumes with three different sides.
+using volume = pg::basic_network<double, pg::shape{2, 5, 6, 7}, pg::conv3d<4, 2, pg::stride<1, 2, 2>, pg::padding<1>>,
+                                 pg::softplus, pg::max_pool3d<2>, pg::conv3d<3, 2, pg::groups<1>>, pg::relu,
+                                 pg::adaptive_avg_pool3d<1, 2, 2>, pg::flatten, pg::linear<3>>;
+/// An adapter beside a frozen matrix, and a block that stands there three times with weights of its own.
+using adapted = pg::basic_network<double, pg::shape{4, 7}, pg::lora<2, pg::linear<6>>, pg::gelu,
+                                  pg::repeat<3, pg::linear<6>, pg::tanh>, pg::flatten, pg::linear<3>>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_more_layers)
+
+BOOST_AUTO_TEST_CASE(convolutions_and_pools_along_one_axis_are_the_hosts) {
+  compare_gradients<signal, pg::cross_entropy>("one axis");
+}
+BOOST_AUTO_TEST_CASE(convolutions_and_pools_along_three_axes_are_the_hosts) {
+  compare_gradients<volume, pg::cross_entropy>("three axes");
+}
+BOOST_AUTO_TEST_CASE(adapters_and_repeated_blocks_are_the_hosts) {
+  compare_gradients<adapted, pg::mean_squared_error>("adapters");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
