@@ -13,10 +13,9 @@
 
 #include <pergrad/detail/processor.hpp>
 
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/detail/vector_text.hpp>
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
+// end
+#include <pergrad/detail/family_end_text.hpp>

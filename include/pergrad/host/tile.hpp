@@ -106,57 +106,33 @@ struct tile_family {
 }  // namespace pergrad::inline v0_1::on_host
 
 // The family of the flags, then those beyond it, each under its target.
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/host/tile_text.hpp>
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
+// end
+#include <pergrad/detail/family_end_text.hpp>
 
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
+#define PERGRAD_FAMILY 1
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/detail/vector_text.hpp>
+// which the next one uses
 #include <pergrad/host/tile_text.hpp>
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
+// end
+#include <pergrad/detail/family_end_text.hpp>
 #endif
 
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
+#define PERGRAD_FAMILY 2
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/detail/vector_text.hpp>
+// which the next one uses
 #include <pergrad/host/tile_text.hpp>
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
+// end
+#include <pergrad/detail/family_end_text.hpp>
 #endif
 
 namespace pergrad::inline v0_1::on_host {

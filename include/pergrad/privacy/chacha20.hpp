@@ -53,13 +53,12 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/privacy/chacha20_text.hpp>
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
+// end
+#include <pergrad/detail/family_end_text.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -21,10 +21,9 @@
 #include <pergrad/detail/processor.hpp>
 
 // Of the family of the flags; privacy/noise.hpp has those beyond it.
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/privacy/lanes_text.hpp>
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
+// end
+#include <pergrad/detail/family_end_text.hpp>

@@ -57,61 +57,37 @@ struct gaussian_kernels {
 }  // namespace pergrad::inline v0_1
 
 // The family of the flags, then those beyond it, each under its target (detail/processor.hpp).
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/privacy/noise_text.hpp>
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
+// end
+#include <pergrad/detail/family_end_text.hpp>
 
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_KERNELS avx2
 #define PERGRAD_FAMILY 1
-#define PERGRAD_VECTOR_BYTES 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/privacy/lanes_text.hpp>
-// which the others use
+// which the next one uses
 #include <pergrad/privacy/chacha20_text.hpp>
+// which the next one uses
 #include <pergrad/privacy/noise_text.hpp>
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
+// end
+#include <pergrad/detail/family_end_text.hpp>
 #endif
 
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_KERNELS avx512
 #define PERGRAD_FAMILY 2
-#define PERGRAD_VECTOR_BYTES 64
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
+#include <pergrad/detail/family_begin_text.hpp>
+// its kernels
 #include <pergrad/privacy/lanes_text.hpp>
-// which the others use
+// which the next one uses
 #include <pergrad/privacy/chacha20_text.hpp>
+// which the next one uses
 #include <pergrad/privacy/noise_text.hpp>
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
+// end
+#include <pergrad/detail/family_end_text.hpp>
 #endif
 
 namespace pergrad::inline v0_1 {

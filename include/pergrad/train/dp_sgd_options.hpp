@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/optim/adam.hpp>
+#include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/tape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group };
+
+/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
+struct dp_sgd_options {
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
+  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
+  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
+  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
+  std::optional<pergrad::learning_rate> learning_rate;
+  clipping_kind clipping = clipping_kind::flat;
+  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  double momentum = 0;                   ///< of sgd
+  adam_options adam{};                   ///< of adam
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
+  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Private values of one step: for debugging, never for release.
+struct step_metrics {
+  std::size_t batch_size = 0;
+  double mean_loss = 0;        ///< over the batch; NaN if it was empty
+  double mean_norm = 0;        ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
+  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
+};
+
+namespace detail {
+
+/// Throws std::invalid_argument naming the first option that is missing or not for this kind of clipping; `groups` are
+/// the network's clipping groups. What single numbers may be is said where they are used.
+inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+  const auto require = [](bool given, const char* name) {
+    if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
+  };
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+  if (options.clipping == clipping_kind::per_group) {
+    if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
+    require(!options.group_bounds.empty(), "group_bounds");
+    if (options.group_bounds.size() != groups) {
+      refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+             " bounds, the network has " + std::to_string(groups) + " clipping groups");
+    }
+  } else {
+    require(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+  }
+  require(options.noise.has_value(), "noise");
+  require(options.sampling.has_value(), "sampling");
+  require(options.divisor.has_value(), "divisor");
+  require(options.learning_rate.has_value(), "learning_rate");
+  if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
+  return options;
+}
+
+/// Whether network and loss take this record. Shapes and counts of the records fit already.
+template <class Network, class Loss, class Records>
+[[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
+  return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+}
+
+/// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
+template <class Network, class Loss, class Records>
+void require_fit_for_training(const Records& records) {
+  constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+  if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
+  require_fit<Network>(records, "dp_sgd");
+  if (records.targets().size() != records.size() * target_count) {
+    refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
+           " records, the loss takes " + std::to_string(target_count) + " a record");
+  }
+  for (std::size_t record = 0; record < records.size(); ++record) {
+    records.require_valid(record);
+    if (!fits_the_trainer<Network, Loss>(records, record)) {
+      refuse("record " + std::to_string(record) + " has a target that the loss does not take");
+    }
+  }
+}
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
