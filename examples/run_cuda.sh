@@ -7,36 +7,29 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-find_nvcc() {
-  for nvcc in "${CUDACXX-}" "$(command -v nvcc 2>/dev/null || true)" /usr/local/cuda/bin/nvcc /opt/cuda/bin/nvcc; do
-    if [ -n "$nvcc" ] && [ -x "$nvcc" ]; then
-      echo "$nvcc"
-      return
-    fi
-  done
-}
-
-nvcc=$(find_nvcc)
-if [ -z "$nvcc" ]; then
+nvcc=$(sh "$root/.ci/find_nvcc.sh") || {
   # In Debian it is in non-free, which a machine may not have; then there is nothing to install it from.
   sh "$root/.ci/install.sh" nvidia-cuda-toolkit >/dev/null 2>&1 || true
-  nvcc=$(find_nvcc)
-fi
-if [ -z "$nvcc" ]; then
-  echo "examples/run_cuda.sh: no CUDA toolkit: nvcc is not in PATH nor in /usr/local/cuda/bin, and this system has no package nvidia-cuda-toolkit to install" >&2
-  exit 3
-fi
+  nvcc=$(sh "$root/.ci/find_nvcc.sh") || {
+    echo "examples/run_cuda.sh: $nvcc; nor can this system install one" >&2
+    exit 3
+  }
+}
 sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev dataset-fashion-mnist
 
-# "8.7" of the first GPU becomes 87; nothing if nobody knows of one.
+# "8.7" of the first GPU becomes 87; nothing if nobody knows of one, or if nvcc does not know it: then what
+# cmake/cuda.cmake chooses, which ends with PTX.
 found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd '0-9' || true)
-architectures=${found:+$found-real}
-architectures=${architectures:-87-real;90-real;110}
+if [ -n "$found" ] && "$nvcc" --list-gpu-arch | grep -qx "compute_$found"; then
+  architectures=-DCMAKE_CUDA_ARCHITECTURES=$found-real
+else
+  architectures=-UCMAKE_CUDA_ARCHITECTURES
+fi
 
 build=$root/build/examples-cuda
 mkdir -p "$build"
 log=$build/run.log
-if ! { cmake -S "$root" --preset examples-cuda -DPERGRAD_NVCC="$nvcc" -DCMAKE_CUDA_ARCHITECTURES="$architectures" &&
+if ! { cmake -S "$root" --preset examples-cuda -DPERGRAD_NVCC="$nvcc" "$architectures" &&
        cmake --build "$build" --parallel "$(nproc)" --target fashion_mnist_cuda; } >"$log" 2>&1; then
   cat "$log" >&2
   echo "examples/run_cuda.sh: could not build the example" >&2

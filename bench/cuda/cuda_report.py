@@ -6,6 +6,7 @@ import json
 import math
 
 OURS = "pergrad_dp"
+SMALL = ("mnist_cnn", "mlp")
 FIGURES = (("graph_us", "graph alone"), ("loop_us", "host loop"), ("poisson_us", "with sampling"))
 
 
@@ -43,6 +44,25 @@ def ratios(rows):
     return result
 
 
+def goals(rows):
+    """(what is wanted, what was found, whether it holds or None where it was not measured)"""
+    found = [entry for entry in ratios(rows) if entry["task"] in SMALL]
+    result = []
+    for what, key, least, largest in (
+            ("small networks, batch up to 256: 3 times the best of JAX scan and Opacus", "faster_than_best_dp_peer", 3, 256),
+            ("small networks, batch up to 256: no slower than PyTorch without DP", "faster_than_torch_without_dp", 1, 256),
+            ("small networks, any batch: no slower than PyTorch without DP", "faster_than_torch_without_dp", 1, None)):
+        values = [entry[key] for entry in found if key in entry and (largest is None or entry["batch"] <= largest)]
+        result.append((what, f"at least {min(values):.2f} times in {len(values)} cells" if values else "not measured",
+                       min(values) >= least if values else None))
+    for task in dict.fromkeys(row["task"] for row in rows if "logical" in row):
+        memory = [row["peak_mb"] for row in rows if row["task"] == task and "logical" in row]
+        # The driver hands out memory in blocks of 2 MB.
+        result.append((f"{task}: the memory does not depend on the logical batch",
+                       f"{min(memory):.1f} to {max(memory):.1f} MB", max(memory) - min(memory) <= 2.2))
+    return result
+
+
 def number(value):
     if value is None:
         return ""
@@ -54,22 +74,33 @@ def table(header, lines):
     return "".join("| " + " | ".join(line) + " |\n" for line in (header, rule, *lines))
 
 
+def cell(text):
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
 def markdown(machine, checks, rows):
     text = ["# The device part on a GPU\n",
             f"{machine['gpu']}, {machine['multiprocessors']} multiprocessors, CUDA {machine['runtime'] // 1000}."
-            f"{machine['runtime'] % 1000 // 10}, {machine['date']}.\n",
-            "## Checks\n", table(["check", "result"], [[each["what"], each["state"]] for each in checks]),
+            f"{machine['runtime'] % 1000 // 10}, driver for CUDA {machine['driver'] // 1000}."
+            f"{machine['driver'] % 1000 // 10}, {machine['date']}, {machine['seconds']} s.\n",
+            "## Checks\n", table(["check", "result"], [[each["what"], cell(each["state"])] for each in checks]),
+            "## Goals\n", table(["goal", "found", "holds"], [
+                [what, found, {True: "yes", False: "NO", None: "?"}[holds]] for what, found, holds in goals(rows)]),
             "## Microseconds a private step, ours\n",
             "FP32. `graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
-            "batch, records on the device. `with sampling`: the same with Poisson sampling from 16,384 records on the "
-            "host. Medians. `device MB`: device memory taken by network, tape and records.\n"]
+            "batch, records on the device. `with sampling`: the same with Poisson sampling from all records on the "
+            "host. Medians. `device MB`: device memory taken by network, tape, graph and records.\n"]
     lines = []
     for row in rows:
-        if row["framework"] == OURS:
-            figures = [row.get("failure", "")] + [""] * 4 if "failure" in row else [
+        if row["framework"] == OURS and "logical" not in row:
+            figures = [cell(row["failure"])] + [""] * 4 if "failure" in row else [
                 *(number(row[figure]) for figure, _ in FIGURES), str(row["nodes"]), number(row["peak_mb"])]
             lines.append([f"`{row['task']}`", str(row.get("batch", "")), *figures])
     text.append(table(["task", "batch", *(name for _, name in FIGURES), "graph nodes", "device MB"], lines))
+    text.append("## Logical batches of any size, ours\n")
+    text.append(table(["task", "logical batch", "physical batch", "us a step", "device MB"], [
+        [f"`{row['task']}`", str(row["logical"]), str(row["physical"]), number(row["poisson_us"]),
+         number(row["peak_mb"])] for row in rows if "logical" in row]))
     text.append("## Our private step is so many times faster than\n")
     text.append(table(["task", "batch", "best of JAX scan and Opacus", "PyTorch without DP"], [
         [f"`{entry['task']}`", str(entry["batch"]),
@@ -77,13 +108,18 @@ def markdown(machine, checks, rows):
          f"{entry['faster_than_torch_without_dp']:.2f}" if "faster_than_torch_without_dp" in entry else ""]
         for entry in ratios(rows)]))
     text.append("## Peers, microseconds a step\n")
+    text.append("PyTorch and Opacus: median time between CUDA events of successive steps. JAX: median of groups of steps "
+                "that are waited for together. `host loop`: all steps by the host's clock. `difference`: of the sum of "
+                "the first 16 records' (clipped) gradients, to ours.\n")
     lines = []
     for row in rows:
         if row["framework"] != OURS:
             lines.append([f"`{row['task']}`", str(row.get("batch", "")), row["framework"], row.get("version", ""),
-                          number(row["us"]) if "us" in row else row.get("failure", "").replace("|", "\\|"),
-                          number(row.get("peak_mb")), f"{row['difference']:.0e}" if "difference" in row else ""])
-    text.append(table(["task", "batch", "framework", "version", "us a step", "device MB", "difference"], lines))
+                          number(row["us"]) if "us" in row else cell(row.get("failure", "")),
+                          number(row.get("loop_us")), number(row.get("peak_mb")),
+                          f"{row['difference']:.0e}" if "difference" in row else ""])
+    text.append(table(["task", "batch", "framework", "version", "us a step", "host loop", "device MB", "difference"],
+                      sorted(lines, key=lambda line: (line[0], int(line[1] or 0)))))
     return "\n".join(text)
 
 
@@ -98,7 +134,7 @@ def svg(machine, rows):
         ours = own(group)
         if ours is not None:
             bars += [("pergrad, host loop", ours["loop_us"]), ("pergrad, graph", ours["graph_us"])]
-        if len(bars) < 3:
+        if not bars:
             continue
         bars.sort(key=lambda bar: bar[1])
         low = math.log10(max(bars[0][1], 1e-3)) - 0.3
@@ -120,7 +156,8 @@ def svg(machine, rows):
 
 
 def write(folder, machine, checks, rows):
-    content = {"machine": machine, "checks": checks, "results": rows, "ratios": ratios(rows)}
+    content = {"machine": machine, "checks": checks, "results": rows, "ratios": ratios(rows),
+               "goals": [{"goal": what, "found": found, "holds": holds} for what, found, holds in goals(rows)]}
     (folder / "cuda.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     (folder / "cuda.md").write_text(markdown(machine, checks, rows), encoding="utf-8")
     (folder / "cuda.svg").write_text(svg(machine, rows), encoding="utf-8")

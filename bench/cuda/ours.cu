@@ -3,9 +3,13 @@
 //
 // Built once for every task: "network.hpp" is generated from bench/peers/problem.py's table.
 //   ours check [RECORDS]               device and host agree; results do not depend on the run or the physical batch
-//   ours data FOLDER RECORDS BATCH     writes made-up records, first parameters and the sum of the first BATCH clipped
-//                                      gradients: what the peers read and are compared with
-//   ours time SECONDS BATCH...         one line of JSON a batch size
+//   ours data FOLDER RECORDS BATCH     writes made-up records, first parameters and, of the first BATCH records, the
+//   sum
+//                                      of the clipped gradients and of the gradients: what the peers read and are
+//                                      compared with
+//   ours time SECONDS RECORDS BATCH... one line of JSON a batch size, in about so many seconds each
+//   ours memory SECONDS RECORDS PHYSICAL LOGICAL...
+//                                      one line of JSON a logical batch, drawn from RECORDS, in physical batches
 // Exit code 1 if a check fails, 3 without a usable GPU.
 #include <algorithm>
 #include <chrono>
@@ -38,7 +42,6 @@ using target = pg::target_of<loss, network::scalar>;
 constexpr double rate = 0.15;
 constexpr double noise = 1.1;
 constexpr std::size_t sample_size = network::input_shape.size();
-constexpr std::size_t largest_batch = 2048;
 
 /// The GPU, which remembers the last graph so that it can be replayed alone.
 class measured_device : public pg::on_device::cuda_device {
@@ -114,7 +117,7 @@ void close(const std::string& what, std::span<const Value> a, std::span<const Va
 /// What one evaluation of a batch gives.
 struct evaluation {
   std::vector<double> losses, norms;
-  std::vector<float> sum;
+  std::vector<float> sum, unclipped;
 };
 template <class Executor>
 evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count) {
@@ -127,10 +130,13 @@ evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count
   result.losses.resize(count);
   result.norms.resize(count);
   pg::unprotected::gradient<network> sum{exec};
+  pg::unprotected::gradient<network> unclipped{exec};
   pg::unprotected::evaluate_into(exec, pg::assign(std::span{result.losses}, pg::losses(gradients)),
                                  pg::assign(std::span{result.norms}, pg::l2_norms(gradients)),
+                                 pg::assign(unclipped, pg::sum(gradients)),
                                  pg::assign(sum, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
   result.sum.assign(sum.values().begin(), sum.values().end());
+  result.unclipped.assign(unclipped.values().begin(), unclipped.values().end());
   return result;
 }
 
@@ -162,6 +168,7 @@ int check(std::size_t records) {
   const evaluation found = evaluate(gpu, data, count);
   close<double>("losses are the host's", found.losses, wanted.losses);
   close<double>("norms are the host's", found.norms, wanted.norms);
+  close<float>("the sum is the host's", found.unclipped, wanted.unclipped);
   close<float>("the clipped sum is the host's", found.sum, wanted.sum);
 
   const auto all = data.first(records);
@@ -194,11 +201,12 @@ int write_data(const std::string& folder, std::size_t records, std::size_t batch
   const made_up data{records};
   const executor gpu;
   const network net{gpu, pg::kaiming_uniform{1}};
-  const std::vector<float> sum = evaluate(gpu, data, batch).sum;
+  const evaluation found = evaluate(gpu, data, batch);
   write(folder + "/inputs.f32", data.inputs.data(), data.inputs.size() * sizeof(float));
   write(folder + "/labels.i32", data.targets.data(), data.targets.size() * sizeof(target));
   write(folder + "/initial.f32", net.parameters().data(), network::parameter_count * sizeof(float));
-  write(folder + "/sum.f32", sum.data(), sum.size() * sizeof(float));
+  write(folder + "/sum.f32", found.sum.data(), found.sum.size() * sizeof(float));
+  write(folder + "/unclipped.f32", found.unclipped.data(), found.unclipped.size() * sizeof(float));
   return 0;
 }
 
@@ -211,31 +219,54 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
-/// Median over groups of the time of one call of f, for about so many seconds; `time(f, calls)` times a group.
+/// Median over groups of the time of one call of f, in about so many seconds; `time(calls)` times a group. At least
+/// three groups, however long they take.
 template <class Time>
 double median_of_groups(double seconds, Time&& time) {
-  int calls = 10;
-  while (time(calls) < 2000 && calls < 1000) calls *= 2;  // 2 ms a group
+  time(1);
+  const int calls = std::clamp(static_cast<int>(2000 / time(1)), 1, 1000);  // 2 ms a group
   std::vector<double> groups;
-  for (double total = 0; groups.size() < 15 || (total < seconds * 1e6 && groups.size() < 400);) {
+  for (double total = 0; groups.size() < 3 || (total < seconds * 1e6 && groups.size() < 400);) {
     const double group = time(calls);
     total += group;
     groups.push_back(group / calls);
-    if (total > 4e6 * seconds + 4e6) break;
   }
   return median(groups);
 }
+/// The same of a trainer's steps, waited for at the end of a group.
+template <class Trainer>
+double median_step(double seconds, const executor& gpu, Trainer& trainer, const pg::dataset<float, target>& records) {
+  return median_of_groups(seconds, [&](int calls) {
+    const auto start = clock_type::now();
+    for (int i = 0; i < calls; ++i) trainer.step(records);
+    gpu.device().synchronise();
+    return microseconds_since(start);
+  });
+}
+
+/// Device memory in use, of all programs.
+double used_megabytes() {
+  std::size_t unused = 0;
+  std::size_t all = 0;
+  if (cudaMemGetInfo(&unused, &all) != cudaSuccess) throw std::runtime_error{"cudaMemGetInfo fails"};
+  return static_cast<double>(all - unused) * 1e-6;
+}
+
+struct timer {
+  cudaEvent_t event = nullptr;
+  timer() { cudaEventCreate(&event); }
+  timer(const timer&) = delete;
+  timer& operator=(const timer&) = delete;
+  ~timer() { cudaEventDestroy(event); }
+};
 
 void time_batch(std::size_t batch, double seconds, const made_up& data) {
-  std::size_t free_before = 0;
-  std::size_t free_with = 0;
-  std::size_t all = 0;
-  cudaMemGetInfo(&free_before, &all);
+  const double used_before = used_megabytes();
   const executor gpu;
   network net{gpu, pg::kaiming_uniform{1}};
   double graph_only = 0;
   double host_loop = 0;
-  double poisson = 0;
+  double used = 0;
   std::size_t nodes = 0;
   {
     // Every record of a data set as large as the batch: each step is one full physical batch.
@@ -243,58 +274,67 @@ void time_batch(std::size_t batch, double seconds, const made_up& data) {
     const auto records = data.first(batch);
     for (int step = 0; step < 3; ++step) trainer.step(records);
     gpu.device().synchronise();
-    cudaMemGetInfo(&free_with, &all);
+    used = used_megabytes();
     nodes = gpu.device().nodes();
-    host_loop = median_of_groups(seconds, [&](int calls) {
-      const auto start = clock_type::now();
-      for (int i = 0; i < calls; ++i) trainer.step(records);
-      gpu.device().synchronise();
-      return microseconds_since(start);
-    });
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
-    graph_only = median_of_groups(seconds, [&](int calls) {
-      cudaEventRecord(begin, gpu.device().stream());
+    host_loop = median_step(0.4 * seconds, gpu, trainer, records);
+    const timer begin;
+    const timer end;
+    graph_only = median_of_groups(0.4 * seconds, [&](int calls) {
+      cudaEventRecord(begin.event, gpu.device().stream());
       for (int i = 0; i < calls; ++i) gpu.device().replay_again();
-      cudaEventRecord(end, gpu.device().stream());
-      cudaEventSynchronize(end);
+      cudaEventRecord(end.event, gpu.device().stream());
+      cudaEventSynchronize(end.event);
       float milliseconds = 0;
-      cudaEventElapsedTime(&milliseconds, begin, end);
-      return static_cast<double>(milliseconds) * 1e3;
-    });
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-  }
-  {
-    // Poisson sampling from all records, on the host; physical batches that hold nearly every drawn batch at once.
-    const std::size_t records = data.targets.size();
-    const auto most = batch + static_cast<std::size_t>(6 * std::sqrt(static_cast<double>(batch))) + 1;
-    pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, records, most)};
-    for (int step = 0; step < 3; ++step) trainer.step(data.first(records));
-    gpu.device().synchronise();
-    poisson = median_of_groups(seconds / 2, [&](int calls) {
-      const auto start = clock_type::now();
-      for (int i = 0; i < calls; ++i) trainer.step(data.first(records));
-      gpu.device().synchronise();
-      return microseconds_since(start);
+      if (cudaEventElapsedTime(&milliseconds, begin.event, end.event) != cudaSuccess) {
+        throw std::runtime_error{"cudaEventElapsedTime fails"};
+      }
+      return std::max(static_cast<double>(milliseconds) * 1e3, 1e-3);
     });
   }
+  // Poisson sampling from all records, on the host; physical batches that hold nearly every drawn batch at once.
+  const std::size_t records = data.targets.size();
+  const auto most = batch + static_cast<std::size_t>(6 * std::sqrt(static_cast<double>(batch))) + 1;
+  pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, records, most)};
+  for (int step = 0; step < 3; ++step) trainer.step(data.first(records));
+  const double poisson = median_step(0.2 * seconds, gpu, trainer, data.first(records));
   std::printf(
       "{\"batch\": %zu, \"graph_us\": %.3f, \"loop_us\": %.3f, \"poisson_us\": %.3f, \"nodes\": %zu, \"peak_mb\": "
       "%.3f}\n",
-      batch, graph_only, host_loop, poisson, nodes, static_cast<double>(free_before - free_with) * 1e-6);
+      batch, graph_only, host_loop, poisson, nodes, used - used_before);
+  std::fflush(stdout);
+}
+
+void measure_logical(std::size_t logical, std::size_t physical, double seconds, const made_up& data) {
+  const double used_before = used_megabytes();
+  const executor gpu;
+  network net{gpu, pg::kaiming_uniform{1}};
+  const auto records = data.first(data.targets.size());
+  pg::dp_sgd trainer{gpu, net, loss{}, options_for(logical, data.targets.size(), physical)};
+  trainer.step(records);
+  const double step = median_step(seconds, gpu, trainer, records);
+  std::printf("{\"logical\": %zu, \"physical\": %zu, \"poisson_us\": %.3f, \"peak_mb\": %.3f}\n", logical, physical,
+              step, used_megabytes() - used_before);
   std::fflush(stdout);
 }
 
 int run(const std::vector<std::string>& words) {
-  if (words.empty()) throw std::invalid_argument{"usage: ours check | data | time ..., see the head of ours.cu"};
+  if (words.empty())
+    throw std::invalid_argument{"usage: ours check | data | time | memory ..., see the head of ours.cu"};
   if (words[0] == "check") return check(words.size() > 1 ? std::stoul(words[1]) : 96);
   if (words[0] == "data") return write_data(words.at(1), std::stoul(words.at(2)), std::stoul(words.at(3)));
   const double seconds = std::stod(words.at(1));
-  const made_up data{8 * largest_batch};
-  for (std::size_t i = 2; i < words.size(); ++i) time_batch(std::stoul(words[i]), seconds, data);
+  const made_up data{std::stoul(words.at(2))};
+  const bool measures_memory = words[0] == "memory";
+  if (!measures_memory && words[0] != "time") throw std::invalid_argument{"ours: no such command: " + words[0]};
+  for (std::size_t i = measures_memory ? 4 : 3; i < words.size(); ++i) {
+    const std::size_t batch = std::stoul(words[i]);
+    if (batch > data.targets.size()) throw std::invalid_argument{"ours: more records a batch than there are"};
+    if (measures_memory) {
+      measure_logical(batch, std::stoul(words.at(3)), seconds, data);
+    } else {
+      time_batch(batch, seconds, data);
+    }
+  }
   return 0;
 }
 

@@ -1,31 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One peer on the GPU: `peer.py FRAMEWORK TASK FOLDER SECONDS CHECKED_BATCH BATCH...`, one line of JSON a batch.
+"""The peers of one family: `peer.py torch|jax [--device cpu]`, asked by run.py.
 
-Networks and steps are those of bench/peers; records, first parameters and the clipped sum to compare with come from
-ours (FOLDER). Everything lies on the GPU before it is timed; FP32 without TF32. `us` is the time of a step: by CUDA
-events (PyTorch, median) or of calls that are waited for together (JAX, median of groups); in jax_scan many steps are
-one call.
+Reads one job a line, JSON, and answers each with one line of JSON:
+  {"do": "check", "framework": F, "task": T, "folder": D, "batch": B}   is it right?
+  {"do": "time",  "framework": F, "task": T, "folder": D, "batch": B, "seconds": S}
+Networks and steps are those of bench/peers; records, first parameters and the sums to compare with come from ours (D).
+Everything lies on the device before it is timed; FP32 without TF32. `us` is the time of a step: between CUDA events of
+successive steps (PyTorch, median) or of calls that are waited for together (JAX, and everything on a processor; median
+of groups); in jax_scan many steps are one call. `loop_us` is the host's clock over all steps.
 """
 
+import argparse
 import json
 import os
 import pathlib
 import sys
 import time
+import traceback
 
-os.environ.setdefault("OMP_NUM_THREADS", "8")
+os.environ.setdefault("OMP_NUM_THREADS", str(min(8, os.cpu_count() or 1)))
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "peers"))
 
 import numpy  # noqa: E402
 
+import networks  # noqa: E402
 import problem  # noqa: E402
 
 RATE = 0.15
 NOISE = 1.1
+CHECK_STEPS = 20
 MODULES = {"torch": ("torch_plain", "eager"), "torch_vmap": ("vmap", "vmap"), "opacus_hooks": ("opacus_dp", "hooks"),
            "opacus_ghost": ("opacus_dp", "ghost")}
 LARGEST_DIFFERENCE = 1e-4
+CYCLE = 8  # batches that JAX takes in turns
+
+
+class Wrong(Exception):
+    """The peer computes something else than it should."""
 
 
 def median(values):
@@ -33,20 +46,19 @@ def median(values):
 
 
 class Records:
+    """What `ours data` has written."""
+
     def __init__(self, task, folder):
         self.initial = numpy.fromfile(folder / "initial.f32", "float32")
         self.sum = numpy.fromfile(folder / "sum.f32", "float32")
+        self.unclipped = numpy.fromfile(folder / "unclipped.f32", "float32")
         self.inputs = numpy.fromfile(folder / "inputs.f32", "float32").reshape(-1, *task.input)
         self.labels = numpy.fromfile(folder / "labels.i32", "int32")
-
-    def difference(self, before, after):
-        """Of the clipped sum that a step with this rate and without noise has subtracted, to ours."""
-        found = before.astype("float64") - after.astype("float64")
-        return float(numpy.linalg.norm(found - self.sum) / numpy.linalg.norm(self.sum))
+        self.on_device = None  # as the family's frameworks want them
 
 
 class TorchPeer:
-    def __init__(self, name, task, records):
+    def __init__(self, name, task, records, device):
         import importlib
 
         import torch
@@ -55,151 +67,238 @@ class TorchPeer:
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
-        if not torch.cuda.is_available():
-            raise SystemExit("PyTorch sees no GPU")
-        self.torch, self.task, self.records = torch, task, records
+        if device == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("PyTorch sees no GPU")
+        self.torch, self.task, self.records, self.device = torch, task, records, device
         self.module = importlib.import_module(f"frameworks.{module}")
         plain = importlib.import_module("frameworks.torch_plain")
         plain.flat = lambda tensors: numpy.concatenate([t.detach().cpu().numpy().ravel() for t in tensors])
         self.private = name != "torch"
         self.version = self.module.version()
-        self.inputs = torch.from_numpy(records.inputs).cuda()
-        self.labels = torch.from_numpy(records.labels).long().cuda()
+        if records.on_device is None:
+            records.on_device = (torch.from_numpy(records.inputs).to(device),
+                                 torch.from_numpy(records.labels).long().to(device))
+        self.inputs, self.labels = records.on_device
+        self.training = None
 
     def prepare(self, batch, rate, noise):
         self.training = None
-        self.torch.cuda.empty_cache()
-        self.torch.cuda.reset_peak_memory_stats()
-        self.held = self.torch.cuda.memory_allocated()
+        self.held = 0
+        if self.device == "cuda":
+            self.torch.cuda.empty_cache()
+            self.torch.cuda.reset_peak_memory_stats()
+            self.held = self.torch.cuda.memory_allocated()
         self.training = self.module.Training(self.task, batch, self.variant)
-        self.training.module.to("cuda")
+        self.training.module.to(self.device)
         self.training.start(self.records.initial, rate, noise)
         self.batch, self.first = batch, 0
 
-    def step(self):
+    def step(self, stays=False):
         if self.first + self.batch > len(self.labels):
             self.first = 0
         here = slice(self.first, self.first + self.batch)
         self.training.step(self.inputs[here], self.labels[here])
-        self.first += self.batch
+        if not stays:
+            self.first += self.batch
 
-    def difference(self):
-        self.step()
-        return self.records.difference(self.records.initial, self.training.parameters())
+    def loss(self):
+        """Of the first batch."""
+        with self.torch.no_grad():
+            logits = self.training.module(self.inputs[:self.batch])
+            return float(self.torch.nn.functional.cross_entropy(logits, self.labels[:self.batch]))
+
+    def wait(self):
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
 
     def time(self, seconds):
-        end = time.monotonic() + seconds
-        for _ in range(10):
+        """(median of a step in microseconds, mean by the host's clock)"""
+        for _ in range(5):
             self.step()
-        pairs = []
-        self.torch.cuda.synchronize()
-        while len(pairs) < 30 or (len(pairs) < 300 and time.monotonic() < end):
-            pair = [self.torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            pair[0].record()
+        self.wait()
+        begin = time.monotonic()
+        self.step()
+        self.wait()
+        once = time.monotonic() - begin
+        steps = int(min(1000, max(5, seconds / max(once, 1e-6))))
+        events = []
+        times = [time.perf_counter()]
+        for _ in range(steps):
+            if self.device == "cuda":
+                events.append(self.torch.cuda.Event(enable_timing=True))
+                events[-1].record()
             self.step()
-            pair[1].record()
-            pairs.append(pair)
-            if time.monotonic() > end + 5:
-                break
-        self.torch.cuda.synchronize()
-        return median([begin.elapsed_time(finish) * 1e3 for begin, finish in pairs])
+            if self.device != "cuda":
+                times.append(time.perf_counter())
+        if self.device == "cuda":
+            events.append(self.torch.cuda.Event(enable_timing=True))
+            events[-1].record()
+            self.wait()
+            times.append(time.perf_counter())
+            each = [a.elapsed_time(b) * 1e3 for a, b in zip(events, events[1:])]
+        else:
+            each = [(b - a) * 1e6 for a, b in zip(times, times[1:])]
+        return median(each), (times[-1] - times[0]) * 1e6 / steps
 
     def peak_mb(self):
-        return (self.torch.cuda.max_memory_allocated() - self.held) * 1e-6
+        return (self.torch.cuda.max_memory_allocated() - self.held) * 1e-6 if self.device == "cuda" else None
+
+    def forget(self):
+        self.training = None
 
 
 class JaxPeer:
     private = True
 
-    def __init__(self, name, task, records):
+    def __init__(self, name, task, records, device):
         import jax
 
         jax.config.update("jax_default_matmul_precision", "highest")
-        if jax.default_backend() != "gpu":
-            raise SystemExit("JAX sees no GPU")
+        if device == "cuda" and jax.default_backend() != "gpu":
+            raise RuntimeError("JAX sees no GPU")
         from frameworks import jax_dp
+        from frameworks.jax_plain import losses_of
 
         self.jax, self.module, self.task, self.records = jax, jax_dp, task, records
+        self.losses = jax.jit(losses_of(task))
         self.scan = name == "jax_scan"
         self.version = jax_dp.version()
-        self.inputs, self.labels = jax.device_put(jax_dp.records(records.inputs, records.labels))
+        if records.on_device is None:
+            records.on_device = jax.device_put(jax_dp.records(records.inputs, records.labels))
+        self.inputs, self.labels = records.on_device
 
-    def prepare(self, batch, rate, noise):
+    def prepare(self, batch, rate, noise, steps=64):
         jax = self.jax
-        self.training = self.module.Training(self.task, batch, "jit")
-        self.training.start(self.records.initial, rate, noise)
-        self.batch = batch
-        self.batches = [jax.block_until_ready((self.inputs[i:i + batch], self.labels[i:i + batch]))
-                        for i in range(0, 8 * batch, batch)]
-        self.steps = 64
+        t = self.training = self.module.Training(self.task, batch, "jit")
+        t.start(self.records.initial, rate, noise)
+        self.batch, self.steps = batch, steps
+        starts = [i * batch % (len(self.records.labels) - batch + 1) for i in range(CYCLE)]
+        self.batches = [jax.block_until_ready((self.inputs[i:i + batch], self.labels[i:i + batch])) for i in starts]
         if self.scan:
-            step = self.training.compiled
+            step = t.compiled
 
             def many(values, inputs, labels, rate, noise, key, count):
                 def one(values, i):
-                    return step(values, inputs[i % 8], labels[i % 8], rate, noise, key, count + i), None
+                    return step(values, inputs[i % CYCLE], labels[i % CYCLE], rate, noise, key, count + i), None
 
-                return jax.lax.scan(one, values, jax.numpy.arange(self.steps, dtype="uint32"))[0]
+                return jax.lax.scan(one, values, jax.numpy.arange(steps, dtype="uint32"))[0]
 
-            self.many = jax.jit(many, donate_argnums=0)
-            self.stacked = jax.block_until_ready(tuple(jax.numpy.stack(part) for part in zip(*self.batches)))
+            self.data = jax.block_until_ready(tuple(jax.numpy.stack(part) for part in zip(*self.batches)))
+            function = jax.jit(many, donate_argnums=0)
+        else:
+            self.data = self.batches[0]
+            function = t.compiled
+        self.call = function.lower(t.values, *self.data, t.rate, t.noise, t.key, numpy.uint32(0)).compile()
 
-    def difference(self):
-        self.training.step(*self.batches[0])
-        return self.records.difference(self.records.initial, self.training.parameters())
+    def start_call(self, data):
+        t = self.training
+        t.values = self.call(t.values, *data, t.rate, t.noise, t.key, numpy.uint32(t.count))
+        t.count += self.steps if self.scan else 1
+
+    def step(self, stays=False):
+        self.start_call(self.data)
+        self.jax.block_until_ready(self.training.values)
+
+    def loss(self):
+        return float(self.losses(self.training.values, *self.batches[0]).mean())
 
     def group(self):
         """Time of some steps, waited for together, a step."""
-        t = self.training
         begin = time.perf_counter()
         if self.scan:
-            t.values = self.many(t.values, *self.stacked, t.rate, t.noise, t.key, numpy.uint32(t.count))
-            t.count += self.steps
+            self.start_call(self.data)
         else:
             for i in range(self.steps):
-                t.count += 1
-                t.values = t.compiled(t.values, *self.batches[i % 8], t.rate, t.noise, t.key, numpy.uint32(t.count))
-        self.jax.block_until_ready(t.values)
+                self.start_call(self.batches[i % CYCLE])
+        self.jax.block_until_ready(self.training.values)
         return (time.perf_counter() - begin) * 1e6 / self.steps
 
     def time(self, seconds):
-        self.group()  # compiles
+        if not self.scan:  # as many as make 20 ms
+            self.steps = 2
+            self.group()
+            self.steps = int(min(64, max(1, 2e4 / self.group())))
+        self.group()
         end = time.monotonic() + seconds
         groups = []
-        while len(groups) < 3 or (len(groups) < 50 and time.monotonic() < end):
+        while len(groups) < 2 or (len(groups) < 50 and time.monotonic() < end):
             groups.append(self.group())
-        return median(groups)
+        return median(groups), sum(groups) / len(groups)
 
     def peak_mb(self):
-        return self.jax.local_devices()[0].memory_stats()["peak_bytes_in_use"] * 1e-6
+        """XLA's own account of the compiled step."""
+        found = self.call.memory_analysis()
+        if found is None:
+            return None
+        return (found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes -
+                found.alias_size_in_bytes) * 1e-6
+
+    def forget(self):
+        self.training = self.call = self.data = self.batches = None
+
+
+def check(peer, batch):
+    """One step subtracts our sum, and the loss goes down in some more."""
+    options = {"steps": 1} if isinstance(peer, JaxPeer) else {}
+    peer.prepare(batch, batch, 0.0, **options)
+    before = peer.loss()
+    peer.step(stays=True)
+    wanted = (peer.records.sum if peer.private else peer.records.unclipped).astype("float64")
+    found = peer.records.initial.astype("float64") - peer.training.parameters()
+    difference = float(numpy.linalg.norm(found - wanted) / numpy.linalg.norm(wanted))
+    if not difference <= LARGEST_DIFFERENCE:
+        raise Wrong(f"its {'clipped ' if peer.private else ''}sum differs by {difference:.1e}")
+    peer.prepare(batch, RATE, 0.0, **options)
+    for _ in range(CHECK_STEPS):
+        peer.step(stays=True)
+    after = peer.loss()
+    if not after < before:
+        raise Wrong(f"its loss goes from {before:.4f} to {after:.4f} in {CHECK_STEPS} steps")
+    return {"difference": difference, "first_loss": before, "last_loss": after}
+
+
+def time_steps(peer, batch, seconds):
+    peer.prepare(batch, RATE, NOISE)
+    us, loop_us = peer.time(seconds)
+    return {"us": us, "loop_us": loop_us, "peak_mb": peer.peak_mb()}
 
 
 def main():
-    name, task_name, folder, seconds, checked, *batches = sys.argv[1:]
-    end = time.monotonic() + float(seconds)
-    task = problem.TASKS[task_name]
-    peer = (JaxPeer if name.startswith("jax") else TorchPeer)(name, task, Records(task, pathlib.Path(folder)))
-    difference = None
-    if peer.private:
-        peer.prepare(int(checked), float(checked), 0.0)
-        difference = peer.difference()
-        if not difference <= LARGEST_DIFFERENCE:
-            print(json.dumps({"version": peer.version, "failure": f"WRONG: its clipped sum differs by {difference:.1e}"}))
-            return
-    for batch in map(int, batches):
-        row = {"batch": batch, "version": peer.version, "private": peer.private}
-        if difference is not None:
-            row["difference"] = difference
-        if time.monotonic() > end:
-            row["failure"] = "no time left"
-        else:
-            try:
-                peer.prepare(batch, RATE, NOISE)
-                row["us"] = peer.time(min(1.0, max(0.2, end - time.monotonic())))
-                row["peak_mb"] = peer.peak_mb()
-            except Exception as problem_found:  # such as no memory: the next batch may still do
-                row["failure"] = f"{type(problem_found).__name__}: {problem_found}"[:300]
-        print(json.dumps(row), flush=True)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("family", choices=["torch", "jax"])
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    options = parser.parse_args()
+    if options.family == "jax" and options.device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    # Answers go where only they go; what the frameworks print becomes a message of this program.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    peers, records = {}, {}
+    for line in sys.stdin:
+        job = json.loads(line)
+        task = networks.TASKS[job["task"]]
+        answer, peer = {}, None
+        try:
+            if job["task"] not in records:
+                records[job["task"]] = Records(task, pathlib.Path(job["folder"]))
+            key = (job["framework"], job["task"])
+            if key not in peers:
+                kind = JaxPeer if options.family == "jax" else TorchPeer
+                peers[key] = kind(job["framework"], task, records[job["task"]], options.device)
+            peer = peers[key]
+            answer = {"version": peer.version, "private": peer.private}
+            if job["do"] == "check":
+                answer.update(check(peer, job["batch"]))
+            else:
+                answer.update(time_steps(peer, job["batch"], job["seconds"]))
+        except Wrong as wrong:
+            answer["failure"] = f"WRONG: {wrong}"
+        except Exception as problem_found:  # such as no memory: the next batch may still do
+            traceback.print_exc()
+            answer["failure"] = " ".join(f"{type(problem_found).__name__}: {problem_found}".split())[:300]
+        if peer is not None:
+            peer.forget()
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

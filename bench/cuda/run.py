@@ -1,42 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds, checks and times the device part on this machine's GPU, next to its peers. Standard library only.
 
-Everything has a share of the time: builds run side by side, then the checks, then ours is timed, then the peers, one
-process for each framework and task, until the time is used up. What there was no time for is listed as such.
+Everything has a share of the time: builds run side by side, checks begin with the first program that is there, then
+ours is timed, then the peers, one process a family. What takes longer than its share is stopped and named; what there
+was no time for is named too. The report is written after every part, and when the run is interrupted.
 """
 
 import argparse
+import concurrent.futures
 import datetime
 import importlib.util
 import json
 import os
 import pathlib
 import platform
+import select
+import shlex
+import signal
 import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-BUILD = ROOT / "build" / "bench-cuda"
-sys.path[:0] = [str(HERE.parent / "peers"), str(HERE)]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import cuda_report  # noqa: E402
+import networks  # noqa: E402
 import problem  # noqa: E402
 
-TASKS = ("mnist_cnn", "mlp", "cifar_cnn")
-OUR_BATCHES = (16, 32, 64, 128, 256, 512, 1024, 2048)
-PEER_BATCHES = (16, 64, 256, 2048)
-RECORDS = 8 * 2048
-CHECKED_BATCH = 16  # whose clipped sum the peers must give
-PEERS = {  # name: the module that must be importable
-    "torch": "torch", "torch_vmap": "torch", "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
-    "opacus_ghost": "opacus"}
-MOST_FOR_SANITIZERS = 100  # seconds
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TESTS = ROOT / "tests" / "cuda" / "nvcc"
+RUNTIMES = ROOT / "tests" / "cuda" / "fake_runtime"
+BUILD = ROOT / "build" / "bench-cuda"
+FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+BATCHES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+FIRST_BATCHES = (16, 256, 64, 2048)  # what peers are asked first, as the time may not do for all
+CHECKED_BATCH = 16  # whose sum the peers must give
+PHYSICAL_BATCH = 256  # of the logical batches whose memory is measured
+FAMILIES = {"torch": ("torch", "opacus_ghost", "opacus_hooks", "torch_vmap"), "jax": ("jax_scan", "jax")}
+MODULE = {"torch": "torch", "torch_vmap": "torch", "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
+          "opacus_ghost": "opacus"}
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
-TINY = problem.Task("a small network with every kind of node, for the sanitizers", (1, 10, 9), (
-    problem.conv(4, 3, 2, 1), problem.relu, problem.max_pool(2, 1), problem.flatten, problem.linear(8), problem.sigmoid,
-    problem.linear(3)))
+# The most seconds that a part may take, of 9 minutes.
+MOST = {"build": 180, "check": 60, "checks": 120, "sanitizers": 100, "ours": 110, "first job": 75, "job": 45}
 
 
 class Clock:
@@ -51,170 +58,496 @@ class Clock:
         return time.monotonic() - self.start
 
 
+class Share:
+    """A part's share of the time, of which waiting for builds takes nothing."""
+
+    def __init__(self, seconds, clock):
+        self.seconds, self.clock = seconds, clock
+
+    def left(self, most=float("inf")):
+        return min(self.seconds, most, self.clock.left())
+
+    def spend(self, begin):
+        self.seconds -= time.monotonic() - begin
+
+
+class Stopped(Exception):
+    """Somebody wants the run to end."""
+
+
+RUNNING = set()  # processes of output_of
+
+
+def end_everything():
+    for process in list(RUNNING):
+        end_group(process)
+
+
+def end_group(process):
+    """Ends a process and what it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
 def output_of(command, seconds):
     """(exit code or None where the time was up, what was printed)"""
+    if seconds <= 0:
+        return None, ""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                              timeout=max(1, seconds), check=False)
-        return done.returncode, done.stdout
-    except subprocess.TimeoutExpired as stopped:
-        text = stopped.stdout or b""
-        return None, text.decode(errors="replace") if isinstance(text, bytes) else text
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, errors="replace", start_new_session=True)
+    except OSError as problem_found:
+        return 127, f"{command[0]}: {problem_found}"
+    RUNNING.add(process)
+    try:
+        text, _ = process.communicate(timeout=seconds)
+        return process.returncode, text
+    except subprocess.TimeoutExpired:
+        end_group(process)
+        return None, process.communicate()[0] or ""
+    except BaseException:
+        end_group(process)
+        raise
+    finally:
+        RUNNING.discard(process)
 
 
-def find_gpu(nvcc):
+def last_lines(text, count=3):
+    return " ".join(" / ".join(text.strip().splitlines()[-count:]).split())[-400:] or "nothing was printed"
+
+
+class Builder:
+    """nvcc with this machine's GPU, or without one the runtime that plays it (PERGRAD_FAKE_CUDA, for tests)."""
+
+    def __init__(self, nvcc, fake):
+        self.nvcc, self.fake = nvcc, fake
+        self.flags = ["-std=c++20", "-O3", "-lineinfo", f"-I{ROOT / 'include'}"]
+        self.architecture = []
+        if fake:
+            self.flags = ["-std=c++20", "-O1", f"-I{ROOT / 'include'}", "-DPERGRAD_PLAYED_KERNELS",
+                          "--diag-suppress=20011,20013,20014"]
+
+    def use(self, architecture):
+        self.architecture = [f"-arch=sm_{architecture}"]
+
+    def prepare(self):
+        """The fake runtime: alone, and under the watched one, which then answers what tests ask."""
+        if not self.fake:
+            return
+        below = ["-Dfake_cuda=fake_cuda_below"]
+        for source, more, name in (("fake_runtime", [], "alone"), ("fake_runtime", below, "below"),
+                                   ("fake_cublas", below, "cublas")):
+            code, text = output_of([self.nvcc, *self.flags, *more, "-c", str(RUNTIMES / f"{source}.cpp"), "-o",
+                                    str(self.object(name))], 120)
+            if code != 0:
+                sys.exit(f"bench/cuda/run.sh: {source}.cpp cannot be built:\n{text}")
+
+    @staticmethod
+    def object(name):
+        return BUILD / f"fake_{name}.o"
+
+    def link_flags(self, more, is_watched):
+        """Of the runtime that a program gets: the real one, or the fake."""
+        if not self.fake:
+            return more
+        runtime = ["--cudart", "none", str(self.object("below" if is_watched else "alone"))]
+        return [str(self.object("cublas")) if flag == "-lcublas" else flag for flag in more] + runtime
+
+    def command(self, name, sources, more=(), is_watched=False):
+        target = BUILD / f"{name}.program"
+        watched = []
+        if is_watched:
+            calls = (RUNTIMES / "watched_calls.txt").read_text(encoding="utf-8").split()
+            watched = [str(RUNTIMES / "watched_runtime.cpp"), "-Xlinker",
+                       ",".join(f"--wrap={call}" for call in calls)]
+        return target, [self.nvcc, *self.flags, *self.architecture, *map(str, sources), *watched,
+                        *self.link_flags(list(more), is_watched), "-o", str(target)]
+
+
+class Programs:
+    """What is built, side by side; wait(name) gives (path or None, why not)."""
+
+    def __init__(self, builder, tasks, tests, clock):
+        self.jobs = {}
+        self.pool = concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1))
+        self.end = time.monotonic() + min(MOST["build"], clock.left())
+        wanted = [(name, [HERE / "ours.cu"], [f"-I{network_folder(name)}"], False) for name in reversed(tasks)]
+        wanted += [test for test in device_tests() if test[0] in tests]
+        wanted += [("kernels", [HERE / "kernels.cu"], [], False)] if "kernels" in tests else []
+        for name, sources, more, is_watched in wanted:
+            self.jobs[name] = self.pool.submit(self.build, *builder.command(name, sources, more, is_watched))
+
+    def build(self, target, command):
+        target.unlink(missing_ok=True)
+        code, text = output_of(command, self.end - time.monotonic())
+        if code == 0:
+            return target, ""
+        return None, "cannot be built in time" if code is None else f"cannot be built: {first_error(text)}"
+
+    def wait(self, name):
+        return self.jobs[name].result()
+
+    def wait_all(self):
+        for job in self.jobs.values():
+            job.result()
+
+
+def first_error(text):
+    lines = text.strip().splitlines()
+    return next((line for line in lines if "error" in line.lower() or "cannot find" in line), last_lines(text))[:300]
+
+
+def device_tests():
+    """The tests that nvcc compiles, on the runtime that is there: (name, sources, flags, is watched)."""
+    images, library = HERE / "made_up_images.cpp", []
+    if FASHION_MNIST.is_dir() and pathlib.Path("/usr/include/zlib.h").exists():
+        images, library = ROOT / "examples" / "common" / "fashion_mnist_data.cpp", ["-lz"]
+    host = [TESTS / "training_host.cpp", images]
+    return [("cuda_device_test", [TESTS / "cuda_device_test.cu"], [], True),
+            ("training_test", [TESTS / "training_test.cu", *host], library, True),
+            ("layered_test_0", [TESTS / "layered_test.cu", *host], ["-DPERGRAD_CUBLAS=0", *library], True),
+            ("layered_test_1", [TESTS / "layered_test.cu", *host], ["-DPERGRAD_CUBLAS=1", "-lcublas", *library], True)]
+
+
+def network_folder(name):
+    return BUILD / name
+
+
+def find_gpu(builder):
     """What probe.cu says; ends the program with code 3 where there is no usable GPU."""
-    probe = BUILD / "probe"
-    code, text = output_of([nvcc, "-std=c++20", "-O1", f"-I{ROOT / 'include'}", str(HERE / "probe.cu"), "-o",
-                            str(probe)], 120)
+    target, command = builder.command("probe", [HERE / "probe.cu"])
+    code, text = output_of(command, 120)
     if code != 0:
         sys.exit(f"bench/cuda/run.sh: probe.cu cannot be built:\n{text}")
-    code, text = output_of([str(probe)], 60)
+    code, text = output_of([str(target)], 60)
     if code != 0:
-        print(f"bench/cuda/run.sh: {text.strip() or 'the probe fails'}", file=sys.stderr)
+        said = last_lines(text, 1) if text.strip() else "the GPU does not answer" if code is None else "the probe fails"
+        print(f"bench/cuda/run.sh: {said}", file=sys.stderr)
         sys.exit(3)
     return json.loads(text)
 
 
-def build(nvcc, architecture, clock):
-    """All programs at once; returns their paths."""
-    programs, running = {}, {}
-    jobs = [("kernels", HERE / "kernels.cu", None)]
-    for name, task in [("tiny", TINY), *((name, problem.TASKS[name]) for name in TASKS)]:
-        folder = BUILD / name
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "network.hpp").write_text(problem.cpp_header(task), encoding="utf-8")
-        jobs.append((name, HERE / "ours.cu", folder))
-    for name, source, folder in jobs:
-        programs[name] = BUILD / f"{name}.program"
-        command = [nvcc, "-std=c++20", "-O3", f"-arch=sm_{architecture}", "-lineinfo", f"-I{ROOT / 'include'}"]
-        command += [f"-I{folder}"] if folder else []
-        running[name] = subprocess.Popen([*command, str(source), "-o", str(programs[name])], stdout=subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, text=True)
-        if len(running) >= (os.cpu_count() or 1):
-            next(iter(running.values())).wait()
-    for name, process in running.items():
-        text, _ = process.communicate(timeout=max(1, clock.left()))
-        if process.returncode != 0:
-            sys.exit(f"bench/cuda/run.sh: {name} cannot be built:\n{text}")
-    return programs
-
-
-def check(programs, clock):
-    """Results of the checks, sanitizers included: a list of {what, state, output}."""
-    results = []
-
-    def note(what, code, text):
-        state = {0: "ok", None: "no time left"}.get(code, "FAILED")
-        results.append({"what": what, "state": state, "output": text[-4000:]})
-        print(f"{what}: {state}")
-        if state == "FAILED":
-            print(text)
-
-    note("kernels have the host's bits", *output_of([str(programs["kernels"])], 60))
-    for name in ("tiny", *TASKS):
-        note(f"{name}: device and host executor agree", *output_of([str(programs[name]), "check"], 60))
-    sanitizer = find_program("compute-sanitizer")
-    end = time.monotonic() + MOST_FOR_SANITIZERS
-    for tool in SANITIZERS:
-        for name, command in (("kernels", [str(programs["kernels"]), "small"]),
-                              ("tiny network", [str(programs["tiny"]), "check", "12"])):
-            what = f"compute-sanitizer {tool}, {name}"
-            if sanitizer is None:
-                results.append({"what": what, "state": "compute-sanitizer is not there", "output": ""})
-                continue
-            note(what, *output_of([sanitizer, "--tool", tool, "--error-exitcode", "9", *command],
-                                  min(end - time.monotonic(), clock.left())))
-    return results
-
-
-def find_program(name):
-    for folder in [*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/cuda/bin"]:
+def find_program(name, nvcc):
+    for folder in [*os.environ.get("PATH", "").split(os.pathsep), str(pathlib.Path(nvcc).parent), "/usr/local/cuda/bin"]:
         path = pathlib.Path(folder) / name
         if folder and os.access(path, os.X_OK):
             return str(path)
     return None
 
 
-def lines_of(text):
+def rows_of(text):
     rows = []
     for line in text.splitlines():
-        if line.startswith("{"):
+        try:
             rows.append(json.loads(line))
-    return rows
-
-
-def time_ours(programs, clock):
-    rows = []
-    for name in TASKS:
-        code, text = output_of([str(programs[name]), "time", "0.4", *map(str, OUR_BATCHES)], min(60, clock.left()))
-        rows += [{"task": name, "framework": "pergrad_dp", **row} for row in lines_of(text)]
-        if code != 0:
-            rows.append({"task": name, "framework": "pergrad_dp",
-                         "failure": "no time left" if code is None else text.strip()[-300:]})
-        print(f"{name}: ours timed, {clock.spent():.0f} s")
-    return rows
-
-
-def time_peers(names, programs, clock):
-    rows = []
-    jobs = [(task, name) for task in TASKS for name in names]
-    written = set()
-    for number, (task, name) in enumerate(jobs):
-        row = {"task": task, "framework": name}
-        if importlib.util.find_spec(PEERS[name]) is None:
-            rows.append({**row, "failure": f"no Python module {PEERS[name]}"})
+        except ValueError:
             continue
-        folder = BUILD / task
-        if task not in written:
-            code, text = output_of([str(programs[task]), "data", str(folder), str(RECORDS), str(CHECKED_BATCH)], 60)
-            if code != 0:
-                rows.append({**row, "failure": f"ours gave no data: {text.strip()[-300:]}"})
+    return [row for row in rows if isinstance(row, dict)]
+
+
+class Run:
+    def __init__(self, options, builder, machine, clock):
+        self.options, self.builder, self.machine, self.clock = options, builder, machine, clock
+        self.checks, self.rows = [], []
+        self.programs = None
+
+    def write(self):
+        self.machine["seconds"] = round(self.clock.spent())
+        cuda_report.write(self.options.out, self.machine, self.checks, self.rows)
+
+    def note(self, what, state, text=""):
+        self.checks.append({"what": what, "state": state, "output": text[-4000:]})
+        print(f"{what}: {state}", flush=True)
+        if state.startswith("FAILED"):
+            print(text, flush=True)
+
+    def run_check(self, what, program, words, share, most=float("inf"), before=(), may_lack_library=False):
+        path, why_not = self.programs.wait(program)
+        if path is None:
+            self.note(what, f"not built: {why_not}" if may_lack_library else f"FAILED: {why_not}", why_not)
+            return
+        seconds, begin = share.left(most), time.monotonic()
+        code, text = output_of([*before, str(path), *words], seconds)
+        share.spend(begin)
+        state = {0: "ok", None: f"not done in {seconds:.0f} s" if seconds > 0 else "no time left"}
+        self.note(what, state.get(code, f"FAILED: exit code {code}"), text)
+
+    def check(self):
+        share = Share(MOST["checks"], self.clock)
+        if "kernels" in self.options.tests:
+            self.run_check("kernels have the host's bits", "kernels", [], share, MOST["check"])
+        for name, _, more, _ in device_tests():
+            if name in self.options.tests:  # cuBLAS need not be installed
+                self.run_check(f"{name} on this device", name, [], share, MOST["check"],
+                               may_lack_library="-lcublas" in more)
+        for name in self.options.tasks:
+            self.run_check(f"{name}: device and host executor agree", name,
+                           ["check", "12"] if self.options.small else ["check"], share, MOST["check"])
+        self.sanitize()
+        self.write()
+
+    def sanitize(self):
+        sanitizer = find_program("compute-sanitizer", self.options.nvcc)
+        share = Share(MOST["sanitizers"], self.clock)
+        cases = [("kernels", "kernels", ["small"])] if "kernels" in self.options.tests else []
+        if "tiny" in self.options.tasks:
+            cases += [("tiny network", "tiny", ["check", "12"])]
+        for number, tool in enumerate(SANITIZERS):
+            for name, program, words in cases:
+                what = f"compute-sanitizer {tool}, {name}"
+                if sanitizer is None:
+                    self.note(what, "compute-sanitizer is not there")
+                    continue
+                self.run_check(what, program, words, share, share.left() / (len(SANITIZERS) - number),
+                               before=[sanitizer, "--tool", tool, "--error-exitcode", "9"])
+
+    def timed_tasks(self):
+        return [name for name in self.options.tasks if name != "tiny" or self.options.tasks == ["tiny"]]
+
+    def time_ours(self):
+        end = min(self.clock.end, time.monotonic() + MOST["ours"])
+        tasks = self.timed_tasks()
+        small = [name for name in tasks if name != "cifar_cnn"]
+        jobs = [(name, "time", self.options.seconds, [], self.options.batches) for name in tasks]
+        logical = [batch for batch in (256, 1024, 4096) if batch <= self.options.records // 2] or [CHECKED_BATCH]
+        physical = min(PHYSICAL_BATCH, max(self.options.batches))
+        jobs += [(name, "memory", self.options.seconds / 4, [physical], logical) for name in small]
+        for number, (name, what, seconds, more, batches) in enumerate(jobs):
+            row = {"task": name, "framework": "pergrad_dp"}
+            path, why_not = self.programs.wait(name)
+            if path is None:
+                self.rows.append({**row, "failure": why_not})
                 continue
-            written.add(task)
-        seconds = clock.left() / (len(jobs) - number)
-        if seconds < 4:
-            rows.append({**row, "failure": "no time left"})
-            continue
-        code, text = output_of([sys.executable, str(HERE / "peer.py"), name, task, str(folder), f"{seconds:.1f}",
-                                str(CHECKED_BATCH), *map(str, PEER_BATCHES)], seconds + 20)
-        found = lines_of(text)
-        rows += [{**row, **each} for each in found]
-        if code != 0 or not found:
-            last = text.strip().splitlines()[-1:] or ["nothing was printed"]
-            rows.append({**row, "failure": "no time left" if code is None else last[0][-300:]})
-        print(f"{task}: {name}, {clock.spent():.0f} s")
-    return rows
+            limit = (end - time.monotonic()) / (len(jobs) - number) * 1.5
+            code, text = output_of([str(path), what, f"{seconds:.3f}", str(self.options.records), *map(str, more),
+                                    *map(str, batches)], min(limit, end - time.monotonic()))
+            found = rows_of(text)
+            self.rows += [{**row, **each} for each in found]
+            if code != 0:
+                self.rows.append({**row, "failure": f"not done in {limit:.0f} s" if code is None else last_lines(text)})
+            print(f"{name}: ours, {what}, {len(found)} of {len(batches)} batches, {self.clock.spent():.0f} s", flush=True)
+            self.write()
+
+    def write_data(self, task):
+        """Why there is none, or nothing."""
+        path, why_not = self.programs.wait(task)
+        if path is None:
+            return f"ours is not there: {why_not}"
+        code, text = output_of([str(path), "data", str(network_folder(task)), str(self.options.records),
+                                str(CHECKED_BATCH)], min(60, self.clock.left()))
+        return "" if code == 0 else f"ours gave no data: {last_lines(text)}"
+
+    def time_peers(self):
+        families = []
+        data = {}
+        for family, frameworks in FAMILIES.items():
+            jobs = []
+            for task in self.timed_tasks():
+                for name in frameworks:
+                    row = {"task": task, "framework": name}
+                    if name not in self.options.peers:
+                        continue
+                    if importlib.util.find_spec(MODULE[name]) is None:
+                        self.rows.append({**row, "failure": f"no Python module {MODULE[name]}"})
+                        continue
+                    if task not in data:
+                        data[task] = self.write_data(task)
+                    if data[task]:
+                        self.rows.append({**row, "failure": data[task]})
+                        continue
+                    jobs.append(row)
+            if jobs:
+                families.append(PeerFamily(family, jobs, self))
+        # Half of the time each; what one leaves the other gets.
+        for number, family in enumerate(families):
+            family.work(time.monotonic() + self.clock.left() / (len(families) - number))
+            self.write()
+        for family in families:
+            family.work(self.clock.end)
+        for family in families:
+            family.give_up()
+        self.write()
+
+
+class PeerFamily:
+    """Jobs of the frameworks that share a process. A process that dies or takes too long is started again."""
+
+    def __init__(self, family, rows, run):
+        self.family, self.run = family, run
+        first = [batch for batch in FIRST_BATCHES if batch in run.options.batches]
+        batches = first + [batch for batch in run.options.batches if batch not in first]
+        self.jobs = [{**row, "do": "check", "batch": CHECKED_BATCH} for row in rows]
+        self.jobs += [{**row, "do": "time", "batch": batch} for batch in batches for row in rows]
+        self.checked = {}
+        self.process = None
+        self.failed_starts = 0
+
+    def start(self):
+        self.log = open(BUILD / f"peer_{self.family}.log", "ab")
+        device = "cpu" if self.run.builder.fake else "cuda"
+        self.process = subprocess.Popen([sys.executable, str(HERE / "peer.py"), self.family, "--device", device],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+                                        start_new_session=True)
+        self.is_new = True
+
+    def stop(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            end_group(self.process)
+            self.process.stdout.close()
+            self.log.close()
+            self.process = None
+
+    def last_words(self):
+        text = (BUILD / f"peer_{self.family}.log").read_bytes()[-4000:].decode(errors="replace")
+        return last_lines(text, 1)
+
+    def ask(self, job, end):
+        """The answer to a job; {"failure": ...} where there is none."""
+        if self.process is None:
+            self.start()
+        limit = MOST["first job"] if self.is_new else MOST["job"]
+        until = min(end, time.monotonic() + limit)
+        try:
+            self.process.stdin.write(json.dumps(job).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # its end says more
+        text = b""
+        while not text.endswith(b"\n"):
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, until - time.monotonic()))
+            if not ready:
+                self.stop()
+                return {"failure": f"not done in {limit} s" if time.monotonic() < end else "no time left"}
+            part = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not part:
+                was_new = self.is_new
+                self.process.wait()
+                code = self.process.returncode
+                self.stop()
+                self.failed_starts += was_new
+                return {"failure": f"its process ended with {code}: {self.last_words()}"}
+            text += part
+        self.is_new = False
+        self.failed_starts = 0
+        return json.loads(text)
+
+    def work(self, end):
+        """As many jobs as there is time for."""
+        try:
+            while self.jobs and end - time.monotonic() > 2:
+                job = self.jobs.pop(0)
+                row = {key: job[key] for key in ("task", "framework")}
+                known = self.checked.get((job["task"], job["framework"]))
+                if known is None and job["do"] == "time" or known is not None and "failure" in known:
+                    continue  # it is in the report already
+                asked = {**job, "folder": str(network_folder(job["task"])), "seconds": self.run.options.seconds}
+                if self.failed_starts < 2:
+                    answer = self.ask(asked, end)
+                    if answer.get("failure") == "no time left":
+                        self.jobs.insert(0, job)
+                        return
+                else:
+                    answer = {"failure": f"its process does not start: {self.last_words()}"}
+                if job["do"] == "check":
+                    self.checked[job["task"], job["framework"]] = answer
+                    if "failure" in answer:
+                        self.run.rows.append({**row, **answer})
+                    print(f"{row['task']}: {row['framework']}, {answer.get('failure', 'agrees')}, "
+                          f"{self.run.clock.spent():.0f} s", flush=True)
+                    continue
+                self.run.rows.append({**row, "batch": job["batch"], **known, **answer})
+        finally:
+            self.stop()
+
+    def give_up(self):
+        """Names what was never asked."""
+        for job in self.jobs:
+            failed = "failure" in self.checked.get((job["task"], job["framework"]), {})
+            if job["do"] == "time" and not failed:
+                self.run.rows.append({"task": job["task"], "framework": job["framework"], "batch": job["batch"],
+                                      "failure": "no time left"})
+        self.jobs = []
+
+
+def list_of(kind, known=None):
+    def parse(text):
+        values = [kind(each) for each in text.split(",") if each]
+        unknown = [each for each in values if known is not None and each not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"not known: {', '.join(map(str, unknown))}; of {', '.join(map(str, known))}")
+        return values
+
+    return parse
+
+
+def parse_options():
+    tests = ["kernels", *(test[0] for test in device_tests())]
+    parser = argparse.ArgumentParser(prog="bench/cuda/run.sh", description=__doc__.splitlines()[0])
+    parser.add_argument("--nvcc", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/cuda"), help="default %(default)s")
+    parser.add_argument("--minutes", type=float, default=8.5, help="for everything (default %(default)s)")
+    parser.add_argument("--peers", type=list_of(str, MODULE), default=list(MODULE),
+                        help=f"of {','.join(MODULE)}; empty: none")
+    parser.add_argument("--tasks", type=list_of(str, networks.TASKS), default=list(networks.TASKS),
+                        help=f"of {','.join(networks.TASKS)}; tiny is timed only if it is alone")
+    parser.add_argument("--tests", type=list_of(str, tests), default=tests, help=f"of {','.join(tests)}; empty: none")
+    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES),
+                        help=f"default {','.join(map(str, BATCHES))}")
+    parser.add_argument("--records", type=int, default=8 * max(BATCHES), help="default %(default)s")
+    parser.add_argument("--seconds", type=float, default=0.8, help="for one batch size of one network (default %(default)s)")
+    options = parser.parse_args()
+    if not options.batches or min(options.batches) < 1 or options.records < 2 * max(*options.batches, CHECKED_BATCH):
+        parser.error("records must be at least twice the largest batch, batches at least 1")
+    if options.minutes <= 0 or options.seconds <= 0:
+        parser.error("minutes and seconds must be more than 0")
+    options.batches = sorted(set(options.batches))
+    options.small = options.records < 1024
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench/cuda/run.sh", description=__doc__.splitlines()[0])
-    parser.add_argument("--nvcc", required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/cuda"))
-    parser.add_argument("--minutes", type=float, default=8.5, help="for everything (default 8.5)")
-    parser.add_argument("--peers", type=lambda text: [name for name in text.split(",") if name],
-                        default=list(PEERS), help=f"of {', '.join(PEERS)}; empty: none")
-    arguments = parser.parse_args()
-    unknown = [name for name in arguments.peers if name not in PEERS]
-    if unknown:
-        parser.error(f"no such peer: {', '.join(unknown)}")
-    clock = Clock(arguments.minutes)
+    options = parse_options()
+    clock = Clock(options.minutes)
     BUILD.mkdir(parents=True, exist_ok=True)
-    machine = {**find_gpu(arguments.nvcc), "system": platform.platform(), "cores": os.cpu_count(),
-               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    print(f"{machine['gpu']}, sm_{machine['architecture']}")
-    programs = build(arguments.nvcc, machine["architecture"], clock)
-    print(f"built, {clock.spent():.0f} s")
-    checks = check(programs, clock)
-    rows = time_ours(programs, clock)
-    cuda_report.write(arguments.out, machine, checks, rows)  # so that an interrupted run leaves something
-    rows += time_peers(arguments.peers, programs, clock)
-    machine["seconds"] = round(clock.spent())
-    cuda_report.write(arguments.out, machine, checks, rows)
-    print((arguments.out / "cuda.md").read_text(encoding="utf-8"))
-    failed = any(each["state"] == "FAILED" for each in checks)
-    return 1 if failed or any(row.get("failure", "").startswith("WRONG") for row in rows) else 0
+    builder = Builder(options.nvcc, os.environ.get("PERGRAD_FAKE_CUDA", "") not in ("", "0"))
+    builder.prepare()
+    machine = {**find_gpu(builder), "system": platform.platform(), "cores": os.cpu_count(),
+               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+               "command": shlex.join(sys.argv[3:])}
+    options.out.mkdir(parents=True, exist_ok=True)
+    print(f"{machine['gpu']}, sm_{machine['architecture']}", flush=True)
+    builder.use(machine["architecture"])
+    for name in options.tasks:
+        network_folder(name).mkdir(parents=True, exist_ok=True)
+        (network_folder(name) / "network.hpp").write_text(problem.cpp_header(networks.TASKS[name]), encoding="utf-8")
+    run = Run(options, builder, machine, clock)
+
+    def stop(number, _):
+        raise Stopped(f"signal {number}")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    run.programs = Programs(builder, options.tasks, options.tests, clock)
+    try:
+        run.check()
+        run.programs.wait_all()
+        print(f"built and checked, {clock.spent():.0f} s", flush=True)
+        run.time_ours()
+        run.time_peers()
+    except Stopped as stopped:
+        end_everything()
+        run.note("the run", f"FAILED: stopped by {stopped}")
+    run.write()
+    print((options.out / "cuda.md").read_text(encoding="utf-8"), flush=True)
+    failed = any(each["state"].startswith(("FAILED", "not done")) for each in run.checks)
+    failed |= any(row.get("failure", "").startswith("WRONG") for row in run.rows)
+    failed |= any("failure" in row and row["framework"] == cuda_report.OURS for row in run.rows)
+    run.programs.pool.shutdown(wait=False, cancel_futures=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "kernel_name.hpp"
 
 namespace {
 
@@ -64,7 +67,7 @@ struct world {
   std::map<graph_data*, bool> executable;
   stream_data default_stream;
   std::size_t event_numbers = 0;
-  std::set<std::size_t> passed_events;
+  std::map<std::size_t, std::chrono::steady_clock::time_point> passed_events;  // and when they passed
   struct configuration {
     dim3 grid, block;
     std::size_t shared;
@@ -100,6 +103,7 @@ cudaError_t answer(cudaError_t error) {
 }
 
 constexpr std::size_t page = 4096;
+constexpr std::size_t device_memory = std::size_t{8} << 30U;  // what it says it has
 std::size_t whole_pages(std::size_t bytes) { return (std::max<std::size_t>(bytes, 1) + page - 1) / page * page; }
 
 // Device memory can be touched only while the device runs.
@@ -143,7 +147,7 @@ stream_data& stream_of(cudaStream_t stream) {
 void run(const operation& next) {
   const on_device now;
   if (next.run) next.run();
-  if (next.event_number != 0) it().passed_events.insert(next.event_number);
+  if (next.event_number != 0) it().passed_events[next.event_number] = std::chrono::steady_clock::now();
 }
 void finish(stream_data& stream) {
   while (!stream.waiting.empty()) {
@@ -202,16 +206,13 @@ void look_for_host_pointers(const std::string& name, const bytes_type& arguments
   }
 }
 
-// "scale_kernel" of the mangled name of run_kernel<...>.
-std::string short_name(const std::string& mangled);
-
 cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, std::size_t shared, cudaStream_t stream) {
   const auto function = it().functions.find(stub);
   if (function == it().functions.end()) {
     blame("a kernel is launched that was never registered");
     return answer(cudaErrorInvalidDeviceFunction);
   }
-  const std::string name = short_name(function->second);
+  const std::string name = fake_cuda::short_name(function->second);
   const auto found = it().played.find(stub);
   if (found == it().played.end()) {
     blame("nobody said how the host plays kernel " + name);
@@ -246,27 +247,6 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
   if (where.capturing == nullptr) ++it().counts.kernels;
   submit(where, std::move(next));
   return cudaSuccess;
-}
-
-std::string short_name(const std::string& mangled) {
-  // Identifiers are written with their lengths in front; the kernel's is the last one that ends in "kernel".
-  std::string best = mangled;
-  for (std::size_t at = 0; at < mangled.size();) {
-    std::size_t length = 0;
-    std::size_t digits = at;
-    while (digits < mangled.size() && mangled[digits] >= '0' && mangled[digits] <= '9') {
-      length = 10 * length + static_cast<std::size_t>(mangled[digits] - '0');
-      ++digits;
-    }
-    if (digits == at || digits + length > mangled.size() || length == 0) {
-      ++at;
-      continue;
-    }
-    const std::string word = mangled.substr(digits, length);
-    if (word != "run_kernel" && word.find("kernel") != std::string::npos) best = word;
-    at = digits + length;
-  }
-  return best;
 }
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, stream_data& stream,
@@ -340,6 +320,7 @@ bool on_the_device(const void* memory, std::size_t bytes) { return ::on_the_devi
 void blame(const std::string& what) { ::blame(what); }
 void fail_with(int error) { it().failing = error; }
 void fail_next_allocation() { it().fail_allocation = true; }
+bool plays_the_device() { return true; }
 
 }  // namespace fake_cuda
 
@@ -435,6 +416,20 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   }
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (it().failing != 0) return answer(static_cast<cudaError_t>(it().failing));
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "no GPU: kernels played by the host");
+  properties->totalGlobalMem = device_memory;
+  cudaDeviceGetAttribute(&properties->major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&properties->minor, cudaDevAttrComputeCapabilityMinor, device);
+  cudaDeviceGetAttribute(&properties->multiProcessorCount, cudaDevAttrMultiProcessorCount, device);
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
 cudaError_t cudaGetLastError() {
   const cudaError_t last = it().last_error;
   it().last_error = cudaSuccess;
@@ -458,6 +453,14 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(error); }
 
 // Memory --------------------------------------------------------------------------------------------------------------
+cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* all) {
+  if (it().failing != 0) return answer(static_cast<cudaError_t>(it().failing));
+  std::size_t taken = 0;
+  for (const auto& [memory, bytes] : it().device) taken += whole_pages(bytes);
+  *unused = device_memory - taken;
+  *all = device_memory;
+  return cudaSuccess;
+}
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   if (it().failing != 0) return answer(static_cast<cudaError_t>(it().failing));
   if (illegal_in_capture("cudaMalloc")) return answer(cudaErrorStreamCaptureUnsupported);
@@ -620,8 +623,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   }
   return cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 1;
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const auto passed = [](cudaEvent_t event) {
+    return it().passed_events.find(reinterpret_cast<event_data*>(event)->newest);
+  };
+  const auto first = passed(begin);
+  const auto last = passed(end);
+  if (first == it().passed_events.end() || last == it().passed_events.end()) return answer(cudaErrorNotReady);
+  *milliseconds = std::chrono::duration<float, std::milli>(last->second - first->second).count();
   return cudaSuccess;
 }
 

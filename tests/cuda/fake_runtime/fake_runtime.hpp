@@ -5,6 +5,9 @@
 // lazy as the real ones may be: work is done when somebody waits for it, not before. Device memory is NaN when it is
 // given out, and the host cannot touch it between two operations of the runtime. Whatever a real device would answer
 // with an error or with wrong numbers later is written down as a violation, in words.
+//
+// On a machine with a GPU the same tests run on the real runtime: watched_runtime.cpp stands between the two, counts,
+// and answers the questions below as far as one can from there.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +46,9 @@ void reset();
 
 /// What must not have happened, since the last call. A program that leaves any ends with exit code 86.
 [[nodiscard]] std::vector<std::string> take_violations();
+
+/// Does the host play the device, so that every argument of a kernel is looked at? False on a GPU.
+[[nodiscard]] bool plays_the_device();
 
 /// For libraries above the runtime: puts work into a stream, or into the graph that it captures.
 void submit(void* stream, const std::string& name, std::function<void()> work);

@@ -27,7 +27,11 @@ def run(command):
 
 def kernels(nvcc, include, folder):
     """Every kernel of small networks fits the registers of all our architectures: no spill, no local memory."""
-    targets = [text for each in ARCHITECTURES for text in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
+    known = run([nvcc, "--list-gpu-arch"]).split()
+    chosen = [each for each in ARCHITECTURES if f"compute_{each}" in known]  # nvcc 12 does not know Thor
+    if not chosen:
+        sys.exit(f"{nvcc} knows none of {', '.join(ARCHITECTURES)}")
+    targets = [text for each in chosen for text in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
     run([nvcc, *COMMON, *include, *targets, "-t", "0", "-Xptxas", "-warn-spills,-warn-lmem-usage,-Werror", "-fatbin",
          str(HERE / "kernels_gate.cu"), "-o", str(folder / "kernels.fatbin")])
 

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The networks that are built, checked and timed: bench/peers' table and a tiny one. Standard library only."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "peers"))
+
+import problem  # noqa: E402
+
+TINY = problem.Task("a small network with every kind of node, for the sanitizers", (1, 10, 9), (
+    problem.conv(4, 3, 2, 1), problem.relu, problem.max_pool(2, 1), problem.flatten, problem.linear(8), problem.sigmoid,
+    problem.linear(3)))
+TIMED = ("mnist_cnn", "mlp", "cifar_cnn")
+TASKS = {"tiny": TINY, **{name: problem.TASKS[name] for name in TIMED}}
