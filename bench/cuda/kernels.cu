@@ -89,16 +89,18 @@ void check_update(dev::cuda_device& device, const char* name, std::size_t count)
   settings.beta2 = 0.999;
   settings.stability = 1e-8;
   run_both(device, dev::blocks_for(static_cast<std::int64_t>(count), 512), [&](bool gpu) {
-    return dev::update_kernel<float, Rule, 1>{.state = state.on(gpu),
-                                              .settings = settings,
-                                              .lanes = lanes.on(gpu),
-                                              .lane_count = 3,
-                                              .lane_stride = static_cast<std::int64_t>(count),
-                                              .count = static_cast<std::int64_t>(count),
-                                              .parameters = parameters.on(gpu),
-                                              .first = first.on(gpu),
-                                              .second = second.on(gpu),
-                                              .released = released.on(gpu)};
+    return dev::update_kernel<float>{.state = state.on(gpu),
+                                     .settings = settings,
+                                     .lanes = lanes.on(gpu),
+                                     .lane_count = 3,
+                                     .lane_stride = static_cast<std::int64_t>(count),
+                                     .count = static_cast<std::int64_t>(count),
+                                     .parameters = parameters.on(gpu),
+                                     .first = first.on(gpu),
+                                     .second = second.on(gpu),
+                                     .released = released.on(gpu),
+                                     .rule = Rule,
+                                     .noise = 1};
   });
   report(name, parameters.agrees() && first.agrees() && second.agrees() && released.agrees());
 }

@@ -55,17 +55,18 @@ struct launch {
   std::vector<Scalar> released;
 
   void run(dev::play_order order, bool wanted = true) {
-    const dev::update_kernel<Scalar, Rule, Noise> kernel{
-        .state = &state,
-        .settings = settings,
-        .lanes = lanes.data(),
-        .lane_count = lane_count,
-        .lane_stride = static_cast<std::int64_t>(lanes.size()) / lane_count,
-        .count = static_cast<std::int64_t>(count),
-        .parameters = parameters.data(),
-        .first = first.data(),
-        .second = second.data(),
-        .released = wanted ? released.data() : nullptr};
+    const dev::update_kernel<Scalar> kernel{.state = &state,
+                                            .settings = settings,
+                                            .lanes = lanes.data(),
+                                            .lane_count = lane_count,
+                                            .lane_stride = static_cast<std::int64_t>(lanes.size()) / lane_count,
+                                            .count = static_cast<std::int64_t>(count),
+                                            .parameters = parameters.data(),
+                                            .first = first.data(),
+                                            .second = second.data(),
+                                            .released = wanted ? released.data() : nullptr,
+                                            .rule = Rule,
+                                            .noise = Noise};
     dev::play(kernel, kernel.blocks(), order);
   }
 };

@@ -53,7 +53,8 @@ class engine {
   [[nodiscard]] network_memory<Network, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  template <class Loss>
+  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled.
+  template <bool Backward, class Loss>
   void run(const Network& network, const batch<Network, Loss>& samples, const request_type& request) {
     using target = target_of<Loss, scalar>;
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
@@ -83,13 +84,15 @@ class engine {
                                    .outputs = memory_.template at<scalar>(places.outputs),
                                    .samples = static_cast<int>(request.count)});
 
-    const bool facts_wanted = request.backward && request.needs_facts();
-    if (request.direction != nullptr) {
-      memory_.put(places.released, request.direction, parameter_count);
-      device.launch(projection_kernel<scalar, target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                   memory_.template at<const scalar>(places.released),
-                                                                   memory_.template at<double>(places.projections)},
-                    static_cast<int>(request.count));
+    const bool facts_wanted = Backward && request.backward && request.needs_facts();
+    if constexpr (Backward) {
+      if (request.direction != nullptr) {
+        memory_.put(places.released, request.direction, parameter_count);
+        device.launch(projection_kernel<scalar, target, sum_threads>{memory_.state(), memory_.tables(), view, method,
+                                                                     memory_.template at<const scalar>(places.released),
+                                                                     memory_.template at<double>(places.projections)},
+                      static_cast<int>(request.count));
+      }
     }
     if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
     for (std::size_t b = 0; b < request.count; ++b) {
@@ -97,9 +100,11 @@ class engine {
         request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
       }
     }
-    if (!request.backward) return;
-    for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
-    if (request.rows != nullptr) write_rows(request, view, method);
+    if constexpr (Backward) {
+      if (!request.backward) return;
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
+      if (request.rows != nullptr) write_rows(request, view, method);
+    }
   }
 
  private:
@@ -147,13 +152,14 @@ class engine {
                 .per_layer = sum.per_layer,
                 .squares = sum.squares,
                 .samples = static_cast<int>(request.count)});
-    update_kernel<scalar, update::release_only, 0> reduce{};
+    update_kernel<scalar> reduce{};
     reduce.state = memory_.state();
     reduce.settings.divisor = 1;
     reduce.lanes = memory_.template at<const scalar>(places.sums);
     reduce.lane_count = lane_count<Network>;
     reduce.lane_stride = reduce.count = static_cast<std::int64_t>(parameter_count);
     reduce.released = memory_.template at<scalar>(places.released);
+    reduce.rule = update::release_only;
     memory_.device().launch(reduce, reduce.blocks());
     memory_.get(total_.data(), places.released, parameter_count);
     const auto scale = static_cast<scalar>(sum.scale);

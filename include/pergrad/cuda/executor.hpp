@@ -67,10 +67,10 @@ class basic_device_executor {
     return {std::move(made), &detail::kind_mark<engine>, bytes};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
-  template <class Network, class Loss>
+  template <bool Backward, class Network, class Loss>
   void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
            const on_host::run_request<typename Network::scalar>& request) const {
-    engine_of(tape).run(network, samples, request);
+    engine_of(tape).template run<Backward>(network, samples, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>

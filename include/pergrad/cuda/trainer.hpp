@@ -202,29 +202,28 @@ class trainer {
       launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .samples = most});
-      if (options_.optimizer == optimizer_kind::adam) {
-        launch_update<update::adam>();
-      } else if (options_.momentum > 0) {
-        launch_update<update::momentum>();
-      } else {
-        launch_update<update::sgd>();
-      }
+      launch_update();
     });
     captured_ = true;
   }
-  template <int Rule>
+  [[nodiscard]] int rule() const {
+    if (options_.optimizer == optimizer_kind::adam) return update::adam;
+    return options_.momentum > 0 ? update::momentum : update::sgd;
+  }
   void launch_update() {
     const arena_layout& places = memory_->places();
-    const update_kernel<scalar, Rule, 1> kernel{.state = memory_->state(),
-                                                .settings = settings_,
-                                                .lanes = memory_->template at<const scalar>(places.sums),
-                                                .lane_count = lane_count<Network>,
-                                                .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
-                                                .count = static_cast<std::int64_t>(Network::parameter_count),
-                                                .parameters = memory_->parameters(),
-                                                .first = memory_->template at<scalar>(places.first_moment),
-                                                .second = memory_->template at<scalar>(places.second_moment),
-                                                .released = memory_->template at<scalar>(places.released)};
+    const update_kernel<scalar> kernel{.state = memory_->state(),
+                                       .settings = settings_,
+                                       .lanes = memory_->template at<const scalar>(places.sums),
+                                       .lane_count = lane_count<Network>,
+                                       .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
+                                       .count = static_cast<std::int64_t>(Network::parameter_count),
+                                       .parameters = memory_->parameters(),
+                                       .first = memory_->template at<scalar>(places.first_moment),
+                                       .second = memory_->template at<scalar>(places.second_moment),
+                                       .released = memory_->template at<scalar>(places.released),
+                                       .rule = rule(),
+                                       .noise = 1};
     memory_->device().launch(kernel, kernel.blocks());
   }
 

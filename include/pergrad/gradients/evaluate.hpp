@@ -87,6 +87,16 @@ class assignment {
       return true;
     }
   }
+  /// May it ask for more than losses and outputs?
+  [[nodiscard]] static constexpr bool needs_backward() {
+    if constexpr (per_sample_scalar<Expression>) {
+      return Expression::needs.backward;
+    } else if constexpr (requires { Expression::needs_backward; }) {
+      return Expression::needs_backward;
+    } else {
+      return true;
+    }
+  }
 
   template <class Scalar>
   void attach(on_host::run_request<Scalar>& request) {
@@ -154,7 +164,7 @@ void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
     request.count = leaf.size();
     first.attach(request);
     (rest.attach(request), ...);
-    leaf.run(executor, request);
+    leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
     first.finish(crew_of(executor));
     (rest.finish(crew_of(executor)), ...);
   } catch (...) {

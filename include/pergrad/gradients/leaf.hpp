@@ -76,8 +76,9 @@ class per_sample_gradient_leaf : public detail::expression_tag {
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
-  /// Carries out a request; `count` samples from `first` on.
-  template <executor Executor>
+  /// Carries out a request; `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
+  /// outputs; a device compiles no kernels of gradients for one that cannot.
+  template <bool Backward = true, executor Executor>
   void run(const Executor& executor, on_host::run_request<scalar>& request) const {
     request.method = method_;
     request.method_layers = method_layers_;
@@ -86,7 +87,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     if constexpr (detail::device_executor<Executor>) {
       if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
                     std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
-        executor.run(*network_, *batch_, *tape_, request);
+        executor.template run<Backward>(*network_, *batch_, *tape_, request);
       }
     } else {
       run_on_host(executor, request);

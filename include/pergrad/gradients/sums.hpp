@@ -242,6 +242,7 @@ class outputs_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
+  static constexpr bool needs_backward = false;
   explicit outputs_of(Leaf leaf) : leaf_{leaf} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }

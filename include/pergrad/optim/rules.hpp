@@ -133,8 +133,9 @@ struct adam_bias {
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
                                                             double stability, double factor) noexcept {
-  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),     static_cast<Scalar>(beta1),
-          static_cast<Scalar>(1 - beta1),  static_cast<Scalar>(beta2),    static_cast<Scalar>(1 - beta2),
+  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
+          static_cast<Scalar>(beta1),      static_cast<Scalar>(difference(1.0, beta1)),
+          static_cast<Scalar>(beta2),      static_cast<Scalar>(difference(1.0, beta2)),
           static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
 }
 

@@ -42,9 +42,6 @@ GATE(gemm_kernel<float, affine_sums<float, 1>, large_tiles>);
 GATE(sum_kernel<float, std::int32_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
 GATE(projection_kernel<float, std::int32_t, 256>);
-GATE(update_kernel<float, update::release_only, 1>);
-GATE(update_kernel<float, update::sgd, 1>);
-GATE(update_kernel<float, update::momentum, 1>);
-GATE(update_kernel<float, update::adam, 1>);
+GATE(update_kernel<float>);
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -6,8 +6,6 @@
 namespace pergrad::inline v0_1::on_device {
 
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
-GATE(update_kernel<float, update::release_only, 1>);
-GATE(update_kernel<float, update::sgd, 1>);
-GATE(update_kernel<float, update::momentum, 1>);
+GATE(update_kernel<float>);
 
 }  // namespace pergrad::inline v0_1::on_device

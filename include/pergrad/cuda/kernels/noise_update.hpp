@@ -75,8 +75,9 @@ struct update_settings {
   double stability;
 };
 
-/// The kernel at the head of this file; `blocks()` of them. `Rule` is one of `update::`, `Noise` 1 or 0.
-template <class Scalar, int Rule, int Noise>
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
 struct update_kernel {
   static constexpr int threads = 256;
   static constexpr int tile = static_cast<int>(pergrad::detail::gaussian_tile);
@@ -96,6 +97,8 @@ struct update_kernel {
   Scalar* first;             ///< velocity or first moment
   Scalar* second;            ///< second moment
   Scalar* released;          ///< gets the noised sums; nullptr: nobody asked
+  int rule;                  ///< one of `update::`
+  int noise;                 ///< 0: none
 
   [[nodiscard]] int blocks() const noexcept { return blocks_for(count, tile); }
 
@@ -110,7 +113,7 @@ struct update_kernel {
         const std::int64_t element = begin + half * threads + t;
         if (element < count) sums[t][half] = sum_of_lanes(element);
       }
-      if (Noise != 0 && t < 48) {
+      if (noise != 0 && t < 48) {
         std::uint32_t words[16];
         make_random_block(at_step(settings.noise, state->noise_step),
                           static_cast<std::uint32_t>(48 * block.index() + t), words);
@@ -119,7 +122,7 @@ struct update_kernel {
     });
     block.each([&](int t) {
       float gaussians[2] = {0, 0};
-      if (Noise != 0) {
+      if (noise != 0) {
         pergrad::detail::box_muller<1>(shared.words[t], shared.words[part + t], shared.words[2 * part + t],
                                        gaussians[0], gaussians[1]);
       }
@@ -127,7 +130,7 @@ struct update_kernel {
         const std::int64_t element = begin + half * threads + t;
         if (element >= count) continue;
         Scalar value = sums[t][half];
-        if (Noise != 0) value = fma(settings.deviation, static_cast<Scalar>(gaussians[half]), value);
+        if (noise != 0) value = fma(settings.deviation, static_cast<Scalar>(gaussians[half]), value);
         use(element, value);
       }
     });
@@ -140,21 +143,24 @@ struct update_kernel {
     return sum;
   }
   PERGRAD_HD void use(std::int64_t element, Scalar value) const noexcept {
-    if constexpr (Rule == update::release_only) {
-      if (settings.divisor != 1) value = static_cast<Scalar>(static_cast<double>(value) / settings.divisor);
+    if (rule == update::release_only && settings.divisor != 1) {
+      value = static_cast<Scalar>(static_cast<double>(value) / settings.divisor);
     }
     if (released != nullptr) released[element] = value;
-    if constexpr (Rule == update::sgd) {
-      rules::sgd_rule<Scalar>{static_cast<Scalar>(rules::product(state->rate, settings.scale))}(value,
-                                                                                                parameters[element]);
-    }
-    if constexpr (Rule == update::momentum) {
-      rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                   settings.momentum}(value, parameters[element], first[element]);
-    }
-    if constexpr (Rule == update::adam) {
-      rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
-                               settings.scale)(value, parameters[element], first[element], second[element]);
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(rules::product(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability,
+                                        settings.scale)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
     }
   }
 };
