@@ -169,7 +169,8 @@ class tape {
   friend struct on_host::chunk_segments<Network>;
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
-  static constexpr on_host::index kept_stride = table.tile * table.native_size;
+  static constexpr on_host::index kept_stride =
+      std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
   static constexpr on_host::index scaled_stride = std::max(
       on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
       table.deferred_count > 0 ? on_host::chunk_samples<Network> * on_host::deferred_stretch : on_host::index{0});

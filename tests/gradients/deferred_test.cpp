@@ -34,6 +34,7 @@ static_assert(table_of<image_problem>.deferred_count == 1 && table_of<image_floa
 static_assert(table_of<dense_problem>.deferred_count == 2 && table_of<dense_float>.deferred_count == 2);
 static_assert(table_of<image_problem>.cache_tile < table_of<image_problem>.tile && table_of<image_problem>.split > 0);
 static_assert(table_of<image_float>.cache_tile < table_of<image_float>.tile);
+static_assert(table_of<dense_float>.cache_tile == 16 && table_of<dense_float>.tile == 32);
 
 /// Norms and sums of many kinds against the rows of `p`, in every way that `ways` names.
 template <class Problem>

@@ -25,15 +25,23 @@ void check(index rows, index columns) {
   std::vector<Scalar> found = expected;
   std::vector<Scalar> expected_sum(expected.size(), Scalar{1});
   std::vector<Scalar> found_sum = expected_sum;
+  std::vector<Scalar> expected_more(expected.size(), Scalar{-1});
+  std::vector<Scalar> found_more = expected_more;
+  std::vector<Scalar> more;
+  for (index r = 0; r < rows; ++r) more.push_back(static_cast<Scalar>(r * r));
   for (index r = 0; r < rows; ++r) {
     for (index c = 0; c < columns; ++c) {
       const auto to = static_cast<std::size_t>(c * to_step + r);
       expected[to] = from[static_cast<std::size_t>(r * from_step + c)];
       expected_sum[to] += expected[to];
+      expected_more[to] = expected[to] + more[static_cast<std::size_t>(r)];
     }
   }
   pergrad::on_host::transpose(from.data(), from_step, rows, columns, found.data(), to_step);
   pergrad::on_host::transpose_add(from.data(), from_step, rows, columns, found_sum.data(), to_step);
+  pergrad::on_host::transpose_plus(from.data(), from_step, rows, columns, found_more.data(), to_step,
+                                   static_cast<const Scalar*>(more.data()));
+  BOOST_TEST(found_more == expected_more, "transpose_plus of " << rows << " x " << columns);
   BOOST_TEST(found == expected, "transpose of " << rows << " x " << columns);
   BOOST_TEST(found_sum == expected_sum, "transpose_add of " << rows << " x " << columns);
 }

@@ -152,8 +152,11 @@ void through_weights(const node_row& row, const Scalar* weights, index samples, 
   const product_shape shape{{{}, {}, {outputs, width, samples}}, {{}, {}, {width, 1, samples}}, samples};
   product(shape, weights, static_cast<const Scalar*>(scratch), turned, epilogue::store{});
   Scalar* y = out.first + out.of.start;
-  transpose(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample);
-  for (index b = 0; bias != nullptr && b < samples; ++b) add_to(y + b * out.sample, bias, outputs);
+  if (bias != nullptr) {
+    transpose_plus(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample, bias);
+  } else {
+    transpose(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample);
+  }
 }
 
 /// x (=|+=) W^T delta for the same layer. A few rows of W at a time, so that they stream through the cache side by

@@ -30,7 +30,7 @@ struct leaf_sums {
   index kept_sample;  ///< from a sample's kept gradient to the next one's
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
-  using weight_table = std::array<scalar, 16>;
+  using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {

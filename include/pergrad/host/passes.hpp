@@ -48,7 +48,7 @@ class passes : public tile_values<Network> {
       }
     }
     (std::make_index_sequence<size>{});
-    if (last < size) return;
+    if (last < size || table.output_in_slot) return;
     const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
   }

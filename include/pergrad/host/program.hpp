@@ -100,6 +100,7 @@ struct program {
     index workspace = 0;   ///< elements of one worker's slots
     place scratch;         ///< what a tiled layer has for the time of one call
     place plain_output, plain_output_gradient;
+    bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
   };
 
  private:
@@ -300,7 +301,8 @@ struct program {
       }
     }
     t.sample_size += scratch;
-    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    t.output_in_slot = trained[size] && is_plain(t, size);
+    if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
     t.scratch.sample = scratch;
@@ -377,9 +379,10 @@ struct program {
       row.saved = reserve(round_up(row.saved_count));
     }
     t.scratch = reserve(t.scratch.sample);
+    const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
-    t.plain_output = reserve(output);
-    t.plain_output_gradient = reserve(output);
+    t.plain_output = t.output_in_slot ? last.value : reserve(output);
+    t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
     t.workspace += line;  // partial vectors may be read past the end
   }
 

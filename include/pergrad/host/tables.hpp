@@ -161,10 +161,10 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   }
 }
 
-/// Outputs of a deferred leaf that one task sums up, at most and of this leaf.
+/// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;
 [[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
-  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 48;
+  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 64;
 }
 
 /// g_b = sum over positions of delta (.) u.

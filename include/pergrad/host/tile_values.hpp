@@ -82,7 +82,7 @@ class tile_values {
   }
   void scatter_output_gradient(index b) {
     const slot& out = table.slots[size];
-    if (!table.nodes[size - 1].backward) return;
+    if (table.output_in_slot || !table.nodes[size - 1].backward) return;
     scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), false);
   }
 
@@ -206,8 +206,8 @@ class tile_values {
 
   const scalar* parameters_;
   scalar* workspace_;
-  std::array<std::uint32_t, 16> records_{};
-  std::array<std::array<std::uint32_t, 16>, varies ? size + 1 : 1> lengths_{};
+  std::array<std::uint32_t, static_cast<std::size_t>(table.tile)> records_{};
+  std::array<std::array<std::uint32_t, static_cast<std::size_t>(table.tile)>, varies ? size + 1 : 1> lengths_{};
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -9,7 +9,7 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The most samples of a tile.
+/// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
 inline constexpr index most_samples = 16;
 /// What a tile may take of a core's L2 cache.
 inline constexpr index tile_bytes = index{1} << 20;
@@ -36,6 +36,8 @@ constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
   if (t.deferred_count == 0) return;
   while (!t.nodes[t.split].deferred) ++t.split;
   while (t.tile < most_samples && bytes(2 * t.tile, t.sample_size) <= wide_tile_bytes) t.tile *= 2;
+  // Forward takes the samples as columns, and one vector of them leaves multiply-adds waiting for loads.
+  if (t.tile == most_samples && bytes(2 * t.tile, t.sample_size) <= tile_bytes) t.tile *= 2;
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -60,14 +60,15 @@ inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
   if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
 }
 
-/// Calls put(to, row) for the rows of the transpose of a square.
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
 template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
   std::array<vector<Scalar>, side<Scalar>> rows;
   for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
   exchange<Scalar>(rows);
-  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i]);
+  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
 }
 
 template <class Scalar, class PutVector, class PutOne>
@@ -78,14 +79,14 @@ inline void transpose(const Scalar* from, index from_step, index rows, index col
   const index whole_columns = columns / together * together;
   for (index r = 0; r < whole_rows; r += together) {
     for (index c = 0; c < whole_columns; c += together) {
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, put);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
     }
     for (index c = whole_columns; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
     }
   }
   for (index c = 0; c < columns; ++c) {
-    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
   }
 }
 
@@ -96,16 +97,26 @@ template <class Scalar>
 inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
                       index to_step) noexcept {
   transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, row); },
-      [](Scalar* out, Scalar value) { *out = value; });
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
 }
 /// The same with += in the place of =.
 template <class Scalar>
 inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
                           index to_step) noexcept {
   transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value) { *out += value; });
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
 }
 
 }  // namespace pergrad::inline v0_1::on_host

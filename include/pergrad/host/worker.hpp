@@ -41,8 +41,8 @@ struct worker {
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
-  std::array<double, 16> losses{};
-  std::array<double, 16> projections{};
+  std::array<double, static_cast<std::size_t>(table.tile)> losses{};
+  std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
   leaf_sums<Network> leaves{request, workspace,
@@ -314,7 +314,7 @@ struct worker {
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
-    std::array<scalar, groups * 16> weights{};
+    std::array<scalar, groups* static_cast<std::size_t>(table.tile)> weights{};
     for (index b = begin; b < end; ++b) {
       scalar* mine = weights.data() + b * static_cast<index>(groups);
       weigh(pass, request_sum, first, b, mine);
