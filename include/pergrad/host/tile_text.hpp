@@ -147,6 +147,31 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
+/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
+/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+template <class Scalar>
+inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t step = vector_lanes<double>;
+  const auto square = [sums](std::size_t part) {
+    narrow<Scalar> values;
+    std::memcpy(&values, sums + part * step, sizeof values);
+    const vector<double> wide = widen(values);
+    return wide * wide;
+  };
+  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
+  std::size_t part = 0;
+  for (; part + 4 <= count * parts; part += 4) {
+    chains[0] += square(part);
+    chains[1] += square(part + 1);
+    chains[2] += square(part + 2);
+    chains[3] += square(part + 3);
+  }
+  for (; part < count * parts; ++part) chains[0] += square(part);
+  store(squares, chains[0] + chains[2]);
+  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+}
+
 /// Hands the sums of a tile, row by row, to `finish_vector`.
 template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
@@ -178,10 +203,15 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last == vector_lanes<Scalar>) {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  } else {
+  using epilogue::kind;
+  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
+  if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else if constexpr (squared) {
+    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
   }
 }
 
