@@ -8,9 +8,7 @@
 
 #include <cstddef>
 #include <type_traits>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
+#if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -34,11 +32,15 @@ template <class Scalar>
                                                  std::type_identity_t<vector<Scalar>> c) noexcept {
   constexpr bool is_float = std::is_same_v<Scalar, float>;
 #if defined(__AVX512F__)
-  if constexpr (is_float) return _mm512_fmadd_ps(a, b, c);
-  if constexpr (!is_float) return _mm512_fmadd_pd(a, b, c);
+#if defined(__clang__)
+  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+  if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
 #elif defined(__FMA__)
-  if constexpr (is_float) return _mm256_fmadd_ps(a, b, c);
-  if constexpr (!is_float) return _mm256_fmadd_pd(a, b, c);
+  if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+  if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
 #elif defined(__aarch64__)
   if constexpr (is_float) return vfmaq_f32(c, a, b);
   if constexpr (!is_float) return vfmaq_f64(c, a, b);
@@ -52,15 +54,18 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline vector<Scalar> square_root(std::type_identity_t<vector<Scalar>> x) noexcept {
   constexpr bool is_float = std::is_same_v<Scalar, float>;
-#if defined(__AVX512F__)  // masked, as g++ 12 warns of its own header in the plain form
-  if constexpr (is_float) return _mm512_maskz_sqrt_ps(0xffff, x);
-  if constexpr (!is_float) return _mm512_maskz_sqrt_pd(0xff, x);
+#if defined(__AVX512F__) && defined(__clang__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+#elif defined(__AVX512F__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #elif defined(__AVX__)
-  if constexpr (is_float) return _mm256_sqrt_ps(x);
-  if constexpr (!is_float) return _mm256_sqrt_pd(x);
+  if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
 #elif defined(__SSE2__)
-  if constexpr (is_float) return _mm_sqrt_ps(x);
-  if constexpr (!is_float) return _mm_sqrt_pd(x);
+  if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
 #elif defined(__aarch64__)
   if constexpr (is_float) return vsqrtq_f32(x);
   if constexpr (!is_float) return vsqrtq_f64(x);
