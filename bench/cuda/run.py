@@ -489,6 +489,7 @@ def parse_options():
     parser = argparse.ArgumentParser(prog="bench/cuda/run.sh", description=__doc__.splitlines()[0])
     parser.add_argument("--nvcc", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/cuda"), help="default %(default)s")
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD, help="default build/bench-cuda")
     parser.add_argument("--minutes", type=float, default=8.5, help="for everything (default %(default)s)")
     parser.add_argument("--peers", type=list_of(str, MODULE), default=list(MODULE),
                         help=f"of {','.join(MODULE)}; empty: none")
@@ -510,8 +511,10 @@ def parse_options():
 
 
 def main():
+    global BUILD
     options = parse_options()
     clock = Clock(options.minutes)
+    BUILD = options.build.resolve()
     BUILD.mkdir(parents=True, exist_ok=True)
     builder = Builder(options.nvcc, os.environ.get("PERGRAD_FAKE_CUDA", "") not in ("", "0"))
     builder.prepare()
