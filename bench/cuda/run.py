@@ -41,6 +41,8 @@ PHYSICAL_BATCH = 256  # of the logical batches whose memory is measured
 FAMILIES = {"torch": ("torch", "opacus_ghost", "opacus_hooks", "torch_vmap"), "jax": ("jax_scan", "jax")}
 MODULE = {"torch": "torch", "torch_vmap": "torch", "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
           "opacus_ghost": "opacus"}
+# A kernel that the host plays calls functions of the host, which nvcc does not like in the marked ones.
+PLAYED = "--diag-suppress=20011,20013,20014"
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 # The most seconds that a part may take, of 9 minutes.
 MOST = {"build": 180, "check": 60, "checks": 120, "sanitizers": 100, "ours": 110, "first job": 75, "job": 45}
@@ -128,7 +130,7 @@ class Builder:
         self.architecture = []
         if fake:
             self.flags = ["-std=c++20", "-O1", f"-I{ROOT / 'include'}", "-DPERGRAD_PLAYED_KERNELS",
-                          "--diag-suppress=20011,20013,20014"]
+                          PLAYED]
 
     def use(self, architecture):
         self.architecture = [f"-arch=sm_{architecture}"]
@@ -176,7 +178,7 @@ class Programs:
         self.end = time.monotonic() + min(MOST["build"], clock.left())
         wanted = [(name, [HERE / "ours.cu"], [f"-I{network_folder(name)}"], False) for name in reversed(tasks)]
         wanted += [test for test in device_tests() if test[0] in tests]
-        wanted += [("kernels", [HERE / "kernels.cu"], [], False)] if "kernels" in tests else []
+        wanted += [("kernels", [HERE / "kernels.cu"], [PLAYED], False)] if "kernels" in tests else []
         for name, sources, more, is_watched in wanted:
             self.jobs[name] = self.pool.submit(self.build, *builder.command(name, sources, more, is_watched))
 
@@ -384,9 +386,11 @@ class PeerFamily:
         self.checked = {}
         self.process = None
         self.failed_starts = 0
+        self.log_path = BUILD / f"peer_{family}.log"
+        self.log_path.write_bytes(b"")
 
     def start(self):
-        self.log = open(BUILD / f"peer_{self.family}.log", "ab")
+        self.log = open(self.log_path, "ab")
         device = "cpu" if self.run.builder.fake else "cuda"
         self.process = subprocess.Popen([sys.executable, str(HERE / "peer.py"), self.family, "--device", device],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
@@ -395,14 +399,17 @@ class PeerFamily:
 
     def stop(self):
         if self.process is not None:
-            self.process.stdin.close()
             end_group(self.process)
+            try:
+                self.process.stdin.close()
+            except BrokenPipeError:
+                pass
             self.process.stdout.close()
             self.log.close()
             self.process = None
 
     def last_words(self):
-        text = (BUILD / f"peer_{self.family}.log").read_bytes()[-4000:].decode(errors="replace")
+        text = self.log_path.read_bytes()[-4000:].decode(errors="replace")
         return last_lines(text, 1)
 
     def ask(self, job, end):
@@ -489,6 +496,7 @@ def parse_options():
     parser = argparse.ArgumentParser(prog="bench/cuda/run.sh", description=__doc__.splitlines()[0])
     parser.add_argument("--nvcc", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/cuda"), help="default %(default)s")
+    parser.add_argument("--build", type=pathlib.Path, default=BUILD, help="default build/bench-cuda")
     parser.add_argument("--minutes", type=float, default=8.5, help="for everything (default %(default)s)")
     parser.add_argument("--peers", type=list_of(str, MODULE), default=list(MODULE),
                         help=f"of {','.join(MODULE)}; empty: none")
@@ -510,8 +518,10 @@ def parse_options():
 
 
 def main():
+    global BUILD
     options = parse_options()
     clock = Clock(options.minutes)
+    BUILD = options.build.resolve()
     BUILD.mkdir(parents=True, exist_ok=True)
     builder = Builder(options.nvcc, os.environ.get("PERGRAD_FAKE_CUDA", "") not in ("", "0"))
     builder.prepare()

@@ -3,6 +3,7 @@
 """What must hold of code that nvcc compiles: no spills, exact rounding of the noise, no experimental flag."""
 
 import argparse
+import collections
 import pathlib
 import re
 import subprocess
@@ -38,15 +39,22 @@ def kernels(nvcc, include, folder):
 
 
 def noise(nvcc, include, folder):
-    """Noise and update are made of operations that say how they round, so no compiler may fuse or approximate them."""
-    ptx = folder / "noise.ptx"
-    run([nvcc, *OPTIMISED, *include, "-arch=compute_87", "-ptx", str(HERE / "noise_gate.cu"), "-o", str(ptx)])
-    found = ARITHMETIC.findall(ptx.read_text(encoding="utf-8"))
-    if len(found) < 50 or not any(each.startswith("fma.rn.f32") for each in found):
-        sys.exit(f"{ptx}: this is not the noise, it has {len(found)} operations")
-    loose = sorted({each for each in found if ".rn." not in each})
+    """Noise and update are made of operations that say how they round, and no compiler has fused two of them: where it
+    may not, the operations are the same."""
+    found = {}
+    for fuses in ("true", "false"):
+        ptx = folder / f"noise_{fuses}.ptx"
+        run([nvcc, *OPTIMISED, *include, "-arch=compute_87", f"-fmad={fuses}", "-ptx", str(HERE / "noise_gate.cu"), "-o",
+             str(ptx)])
+        found[fuses] = ARITHMETIC.findall(ptx.read_text(encoding="utf-8"))
+    if len(found["true"]) < 50 or not any(each.startswith("fma.rn.f32") for each in found["true"]):
+        sys.exit(f"this is not the noise, it has {len(found['true'])} operations")
+    loose = sorted({each for each in found["true"] if ".rn." not in each})
     if loose:
         sys.exit(f"the noise has operations that do not say .rn: {', '.join(loose)}")
+    counts = [collections.Counter(each) for each in found.values()]
+    if counts[0] != counts[1]:
+        sys.exit(f"the compiler fuses operations of the noise: {counts[0]}, and where it may not: {counts[1]}")
 
 
 def host_layers(nvcc, include, folder):
