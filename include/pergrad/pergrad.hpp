@@ -2,6 +2,13 @@
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 #pragma once
 
+// A program's globals may be called as our parameters are: g++ would warn of each under -Wshadow, as it looks for names
+// from where a template is instantiated.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 // clang-format off
 #include <pergrad/errors.hpp>  // first, so that an error comes with a short list of includes
 #include <pergrad/detail/no_fast_math.hpp>
@@ -101,4 +108,8 @@
 
 #ifdef __CUDACC__
 #include <pergrad/cuda/cuda.cuh>
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
 #endif
