@@ -8,12 +8,8 @@
 
 #include <cstddef>
 #include <type_traits>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
+#include <pergrad/detail/intrinsics.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 #include <pergrad/detail/vector.hpp>
 

@@ -10,13 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/intrinsics.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
 #include <pergrad/detail/processor.hpp>
 
