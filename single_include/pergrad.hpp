@@ -6,6 +6,13 @@
 
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 
+// A program's globals may be called as our parameters are: g++ would warn of each under -Wshadow, as it looks for names
+// from where a template is instantiated.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 // clang-format off
 // pergrad/errors.hpp - every compile-time message of the library, in one room
 //
@@ -2743,10 +2750,10 @@ inline void for_each_parameter(const outer_leaf& leaf, index first_row, index la
   }
 }
 
-/// Outputs of a deferred leaf that one task sums up, at most and of this leaf.
+/// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;
 [[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
-  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 48;
+  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 64;
 }
 
 /// g_b = sum over positions of delta (.) u.
@@ -3118,9 +3125,41 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 
 }  // namespace pergrad::inline v0_1::on_host
 
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
 // pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
 //
 // Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
@@ -3318,9 +3357,21 @@ class first_lanes {
 }
 
 #endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -3945,7 +3996,7 @@ struct leaf_tables {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The most samples of a tile.
+/// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
 inline constexpr index most_samples = 16;
 /// What a tile may take of a core's L2 cache.
 inline constexpr index tile_bytes = index{1} << 20;
@@ -3972,6 +4023,8 @@ constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
   if (t.deferred_count == 0) return;
   while (!t.nodes[t.split].deferred) ++t.split;
   while (t.tile < most_samples && bytes(2 * t.tile, t.sample_size) <= wide_tile_bytes) t.tile *= 2;
+  // Forward takes the samples as columns, and one vector of them leaves multiply-adds waiting for loads.
+  if (t.tile == most_samples && bytes(2 * t.tile, t.sample_size) <= tile_bytes) t.tile *= 2;
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -4056,6 +4109,7 @@ struct program {
     index workspace = 0;   ///< elements of one worker's slots
     place scratch;         ///< what a tiled layer has for the time of one call
     place plain_output, plain_output_gradient;
+    bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
   };
 
  private:
@@ -4256,7 +4310,8 @@ struct program {
       }
     }
     t.sample_size += scratch;
-    t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    t.output_in_slot = trained[size] && is_plain(t, size);
+    if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
     t.scratch.sample = scratch;
@@ -4333,9 +4388,10 @@ struct program {
       row.saved = reserve(round_up(row.saved_count));
     }
     t.scratch = reserve(t.scratch.sample);
+    const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
-    t.plain_output = reserve(output);
-    t.plain_output_gradient = reserve(output);
+    t.plain_output = t.output_in_slot ? last.value : reserve(output);
+    t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
     t.workspace += line;  // partial vectors may be read past the end
   }
 
@@ -5113,236 +5169,18 @@ struct tile_family {
 }  // namespace pergrad::inline v0_1::on_host
 
 // The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
-//
-// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
-// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
-// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
-// the baseline, where vectors of this width are taken apart and passed in another way.
-//
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
-                                         : vector_registers == 32 && vector_bytes == 16        ? 10
-                                                                                               : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
-}
-
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
-    return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
-  } else {
-    return load(right + Vector * vector_lanes<Scalar>);
-  }
-}
-
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{task.last};
-  const first_lanes<Scalar> whole{task.whole};
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
-  vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
-      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down = {};
-      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-       ...);
-      left += left_step;
-      right += right_step;
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
-}
-
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                       std::make_index_sequence<Rows * Vectors>{});
-}
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
-                          vector<double>& high, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
-    if constexpr (How != kind::squares_only) {
-      lanes.store(out, value);
-    }
-    if constexpr (How != kind::store) {
-      if constexpr (sizeof(Scalar) == sizeof(double)) {
-        low += value * value;
-      } else {
-        using half = typename vector_detail::vector_of<Scalar>::half_type;
-        half halves[2];
-        std::memcpy(halves, &value, sizeof value);
-        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
-        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
-        low += first * first;
-        high += second * second;
-      }
-    }
-  }
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const Scalar* sums = task.sums;
-  vector<double> low{};
-  vector<double> high{};
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    low = load(task.how.squares);
-    high = load(task.how.squares + epilogue::square_chains / 2);
-  }
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
-      sums += lanes;
-      if constexpr (How != epilogue::kind::squares_only) out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    finish_vector<How>(sums, out, bias, low, high, last);
-    sums += lanes;
-  }
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    store(task.how.squares, low);
-    store(task.how.squares + epilogue::square_chains / 2, high);
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last == vector_lanes<Scalar>) {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  } else {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  switch (task.how.what) {
-    case kind::store:
-      return finish_as<kind::store>(task);
-    case kind::add:
-      return finish_as<kind::add>(task);
-    case kind::store_bias:
-      return finish_as<kind::store_bias>(task);
-    case kind::squares_only:
-      return finish_as<kind::squares_only>(task);
-    case kind::squares_store:
-      return finish_as<kind::squares_store>(task);
-  }
-}
-
-/// The tiles of one width, by their rows.
-template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
-struct width;
-
-template <class Scalar, std::size_t Vectors, std::size_t... Row>
-struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
-};
-
-template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
-    vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
-    &finish<Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#elif PERGRAD_FAMILY == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -5352,436 +5190,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
-//
-// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
-// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
-//
-// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
-// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
-// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
-
-/// Bytes of one vector register.
-inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
-
-/// Number of vector registers.
-inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
-
-namespace vector_detail {
-
-template <class Scalar>
-struct vector_of;
-
-template <>
-struct vector_of<float> {
-  typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
-  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
-};
-
-template <>
-struct vector_of<double> {
-  typedef double type __attribute__((vector_size(vector_bytes)));
-  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef type narrow_type;
-};
-
-}  // namespace vector_detail
-
-/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
-template <class Scalar>
-using vector = typename vector_detail::vector_of<Scalar>::type;
-
-/// Lanes of a `vector<Scalar>`.
-template <class Scalar>
-inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
-
-/// Reads a whole vector from `from`, which need not be aligned.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-/// Writes a whole vector to `to`, which need not be aligned.
-template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-
-/// `value` in every lane.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
-  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
-}
-
-/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
-template <class Scalar>
-using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
-
-[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
-[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
-#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
-  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
-  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
-#else
-  return __builtin_convertvector(values, vector<double>);
-#endif
-}
-
-/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
-template <class Scalar>
-struct all_lanes {
-  /// Reads a whole vector.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
-};
-
-/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
-template <class Scalar>
-class first_lanes {
- public:
-  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
-  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
-
-  /// Reads only the chosen lanes of memory; the others become 0.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
-    } else {
-      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
-    }
-#elif PERGRAD_VECTOR_BYTES == 32
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    } else {
-      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
-    return all_lanes<Scalar>{}.load(lanes);
-#endif
-  }
-
-  /// Writes only the chosen lanes to memory.
-  void store(Scalar* to, vector<Scalar> value) const noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_storeups512_mask(to, value, mask_);
-    } else {
-      __builtin_ia32_storeupd512_mask(to, value, mask_);
-    }
-#elif PERGRAD_VECTOR_BYTES == 32
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    } else {
-      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      all_lanes<Scalar>{}.store(to, value);
-      return;
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
-#endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
-  }
-
- private:
-#if PERGRAD_VECTOR_BYTES == 64
-  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
-  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
-#elif PERGRAD_VECTOR_BYTES == 32
-  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
-  static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
-    }
-    return mask;
-  }
-#else
-  using mask_type = std::size_t;
-  static mask_type mask_of(std::size_t count) noexcept { return count; }
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    to[0] = from[0];
-    if constexpr (lanes > 2) {
-      if (mask_ > 1) {
-        to[1] = from[1];
-      }
-      if (mask_ > 2) {
-        to[2] = from[2];
-      }
-    }
-  }
-#endif
-
-  mask_type mask_;
-};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
-//
-// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
-// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
-// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
-// the baseline, where vectors of this width are taken apart and passed in another way.
-//
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
-                                         : vector_registers == 32 && vector_bytes == 16        ? 10
-                                                                                               : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
-}
-
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
-    return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
-  } else {
-    return load(right + Vector * vector_lanes<Scalar>);
-  }
-}
-
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{task.last};
-  const first_lanes<Scalar> whole{task.whole};
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
-  vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
-      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down = {};
-      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-       ...);
-      left += left_step;
-      right += right_step;
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
-}
-
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                       std::make_index_sequence<Rows * Vectors>{});
-}
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
-                          vector<double>& high, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
-    if constexpr (How != kind::squares_only) {
-      lanes.store(out, value);
-    }
-    if constexpr (How != kind::store) {
-      if constexpr (sizeof(Scalar) == sizeof(double)) {
-        low += value * value;
-      } else {
-        using half = typename vector_detail::vector_of<Scalar>::half_type;
-        half halves[2];
-        std::memcpy(halves, &value, sizeof value);
-        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
-        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
-        low += first * first;
-        high += second * second;
-      }
-    }
-  }
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const Scalar* sums = task.sums;
-  vector<double> low{};
-  vector<double> high{};
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    low = load(task.how.squares);
-    high = load(task.how.squares + epilogue::square_chains / 2);
-  }
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
-      sums += lanes;
-      if constexpr (How != epilogue::kind::squares_only) out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    finish_vector<How>(sums, out, bias, low, high, last);
-    sums += lanes;
-  }
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    store(task.how.squares, low);
-    store(task.how.squares + epilogue::square_chains / 2, high);
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last == vector_lanes<Scalar>) {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  } else {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  switch (task.how.what) {
-    case kind::store:
-      return finish_as<kind::store>(task);
-    case kind::add:
-      return finish_as<kind::add>(task);
-    case kind::store_bias:
-      return finish_as<kind::store_bias>(task);
-    case kind::squares_only:
-      return finish_as<kind::squares_only>(task);
-    case kind::squares_store:
-      return finish_as<kind::squares_store>(task);
-  }
-}
-
-/// The tiles of one width, by their rows.
-template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
-struct width;
-
-template <class Scalar, std::size_t Vectors, std::size_t... Row>
-struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
-};
-
-template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
-    vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
-    &finish<Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#elif PERGRAD_FAMILY == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -5792,6 +5201,313 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
+// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
+/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
+[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
+                                              const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
+    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
+template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
+          std::size_t... Slot>
+inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
+  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> whole{task.whole};
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  const Scalar* left = task.left;
+  const Scalar* right = task.right;
+  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+  const volatile loop* const volatile reduce = task.reduce;
+  const Scalar* volatile outer_left = left;
+  const Scalar* volatile outer_right = right;
+  const Scalar* volatile middle_left = left;
+  const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outermost = 0;
+  volatile std::ptrdiff_t outer_count = reduce[0].extent;
+  volatile std::ptrdiff_t middle_count = reduce[1].extent;
+  for (;;) {
+    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+      vector<Scalar> down = {};
+      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+       ...);
+      left += left_step;
+      right += right_step;
+    }
+    middle_count = middle_count - 1;
+    if (middle_count > 0) {
+      left = middle_left + reduce[1].left;
+      right = middle_right + reduce[1].right;
+    } else {
+      outer_count = outer_count - 1;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
+          break;
+        }
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
+        outer_count = reduce[0].extent;
+      }
+      outer_left = left;
+      outer_right = right;
+      middle_count = reduce[1].extent;
+    }
+    middle_left = left;
+    middle_right = right;
+  }
+  Scalar* const to = task.sums;
+  (store(to + Slot * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors>
+void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                       std::make_index_sequence<Rows * Vectors>{});
+}
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
+    if constexpr (How != kind::squares_only) {
+      lanes.store(out, value);
+    }
+    if constexpr (How != kind::store) {
+      if constexpr (sizeof(Scalar) == sizeof(double)) {
+        low += value * value;
+      } else {
+        using half = typename vector_detail::vector_of<Scalar>::half_type;
+        half halves[2];
+        std::memcpy(halves, &value, sizeof value);
+        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
+        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
+        low += first * first;
+        high += second * second;
+      }
+    }
+  }
+}
+
+/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
+/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+template <class Scalar>
+inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t step = vector_lanes<double>;
+  const auto square = [sums](std::size_t part) {
+    narrow<Scalar> values;
+    std::memcpy(&values, sums + part * step, sizeof values);
+    const vector<double> wide = widen(values);
+    return wide * wide;
+  };
+  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
+  std::size_t part = 0;
+  for (; part + 4 <= count * parts; part += 4) {
+    chains[0] += square(part);
+    chains[1] += square(part + 1);
+    chains[2] += square(part + 2);
+    chains[3] += square(part + 3);
+  }
+  for (; part < count * parts; ++part) chains[0] += square(part);
+  store(squares, chains[0] + chains[2]);
+  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  vector<double> low{};
+  vector<double> high{};
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    low = load(task.how.squares);
+    high = load(task.how.squares + epilogue::square_chains / 2);
+  }
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      sums += lanes;
+      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, low, high, last);
+    sums += lanes;
+  }
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    store(task.how.squares, low);
+    store(task.how.squares + epilogue::square_chains / 2, high);
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
+  if (task.last < vector_lanes<Scalar>) {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else if constexpr (squared) {
+    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  switch (task.how.what) {
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    &finish<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
 // pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
 //
 // Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
@@ -5989,6 +5705,7 @@ class first_lanes {
 }
 
 #endif  // PERGRAD_KERNELS
+// which the next one uses
 // pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
 //
 // Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
@@ -6137,6 +5854,31 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
+/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
+/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+template <class Scalar>
+inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t step = vector_lanes<double>;
+  const auto square = [sums](std::size_t part) {
+    narrow<Scalar> values;
+    std::memcpy(&values, sums + part * step, sizeof values);
+    const vector<double> wide = widen(values);
+    return wide * wide;
+  };
+  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
+  std::size_t part = 0;
+  for (; part + 4 <= count * parts; part += 4) {
+    chains[0] += square(part);
+    chains[1] += square(part + 1);
+    chains[2] += square(part + 2);
+    chains[3] += square(part + 3);
+  }
+  for (; part < count * parts; ++part) chains[0] += square(part);
+  store(squares, chains[0] + chains[2]);
+  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+}
+
 /// Hands the sums of a tile, row by row, to `finish_vector`.
 template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
@@ -6168,10 +5910,15 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last == vector_lanes<Scalar>) {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  } else {
+  using epilogue::kind;
+  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
+  if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else if constexpr (squared) {
+    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
   }
 }
 
@@ -6211,14 +5958,524 @@ inline constexpr product_detail::tile_family<Scalar> family{
 }
 
 #endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
+#endif
+#undef PERGRAD_FAMILY
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
+
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
+
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+namespace vector_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
+};
+
+}  // namespace vector_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename vector_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
+
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return all_lanes<Scalar>{}.load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return all_lanes<Scalar>{}.load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      all_lanes<Scalar>{}.store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if PERGRAD_VECTOR_BYTES == 64
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    to[0] = from[0];
+    if constexpr (lanes > 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the next one uses
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
+// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
+// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
+// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
+// the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
+                                         : vector_registers == 32 && vector_bytes == 16        ? 10
+                                                                                               : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
+/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
+[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
+                                              const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
+    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
+template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
+          std::size_t... Slot>
+inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
+  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> whole{task.whole};
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  vector<Scalar> sums[Rows * Vectors] = {};
+  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  const Scalar* left = task.left;
+  const Scalar* right = task.right;
+  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+  const volatile loop* const volatile reduce = task.reduce;
+  const Scalar* volatile outer_left = left;
+  const Scalar* volatile outer_right = right;
+  const Scalar* volatile middle_left = left;
+  const Scalar* volatile middle_right = right;
+  volatile std::ptrdiff_t outermost = 0;
+  volatile std::ptrdiff_t outer_count = reduce[0].extent;
+  volatile std::ptrdiff_t middle_count = reduce[1].extent;
+  for (;;) {
+    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+      vector<Scalar> down = {};
+      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+       ...);
+      left += left_step;
+      right += right_step;
+    }
+    middle_count = middle_count - 1;
+    if (middle_count > 0) {
+      left = middle_left + reduce[1].left;
+      right = middle_right + reduce[1].right;
+    } else {
+      outer_count = outer_count - 1;
+      if (outer_count > 0) {
+        left = outer_left + reduce[0].left;
+        right = outer_right + reduce[0].right;
+      } else {
+        outermost = outermost + 1;
+        if (outermost >= reduce[3].extent) {
+          break;
+        }
+        left = task.left + outermost * reduce[3].left;
+        right = task.right + outermost * reduce[3].right;
+        outer_count = reduce[0].extent;
+      }
+      outer_left = left;
+      outer_right = right;
+      middle_count = reduce[1].extent;
+    }
+    middle_left = left;
+    middle_right = right;
+  }
+  Scalar* const to = task.sums;
+  (store(to + Slot * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors>
+void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
+                       std::make_index_sequence<Rows * Vectors>{});
+}
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
+                          vector<double>& high, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
+    if constexpr (How != kind::squares_only) {
+      lanes.store(out, value);
+    }
+    if constexpr (How != kind::store) {
+      if constexpr (sizeof(Scalar) == sizeof(double)) {
+        low += value * value;
+      } else {
+        using half = typename vector_detail::vector_of<Scalar>::half_type;
+        half halves[2];
+        std::memcpy(halves, &value, sizeof value);
+        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
+        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
+        low += first * first;
+        high += second * second;
+      }
+    }
+  }
+}
+
+/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
+/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+template <class Scalar>
+inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t step = vector_lanes<double>;
+  const auto square = [sums](std::size_t part) {
+    narrow<Scalar> values;
+    std::memcpy(&values, sums + part * step, sizeof values);
+    const vector<double> wide = widen(values);
+    return wide * wide;
+  };
+  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
+  std::size_t part = 0;
+  for (; part + 4 <= count * parts; part += 4) {
+    chains[0] += square(part);
+    chains[1] += square(part + 1);
+    chains[2] += square(part + 2);
+    chains[3] += square(part + 3);
+  }
+  for (; part < count * parts; ++part) chains[0] += square(part);
+  store(squares, chains[0] + chains[2]);
+  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  vector<double> low{};
+  vector<double> high{};
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    low = load(task.how.squares);
+    high = load(task.how.squares + epilogue::square_chains / 2);
+  }
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      sums += lanes;
+      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, low, high, last);
+    sums += lanes;
+  }
+  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
+    store(task.how.squares, low);
+    store(task.how.squares + epilogue::square_chains / 2, high);
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
+  if (task.last < vector_lanes<Scalar>) {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else if constexpr (squared) {
+    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  switch (task.how.what) {
+    case kind::store:
+      return finish_as<kind::store>(task);
+    case kind::add:
+      return finish_as<kind::add>(task);
+    case kind::store_bias:
+      return finish_as<kind::store_bias>(task);
+    case kind::squares_only:
+      return finish_as<kind::squares_only>(task);
+    case kind::squares_store:
+      return finish_as<kind::squares_store>(task);
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    &finish<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
 #endif
 
 namespace pergrad::inline v0_1::on_host {
@@ -7191,7 +7448,8 @@ class tape {
   friend struct on_host::chunk_segments<Network>;
   static constexpr const auto& table = program::table;
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
-  static constexpr on_host::index kept_stride = table.tile * table.native_size;
+  static constexpr on_host::index kept_stride =
+      std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
   static constexpr on_host::index scaled_stride = std::max(
       on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
       table.deferred_count > 0 ? on_host::chunk_samples<Network> * on_host::deferred_stretch : on_host::index{0});
@@ -7595,112 +7853,18 @@ struct pool_kernels {
 }  // namespace pergrad::inline v0_1::on_host
 
 // The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
 #define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
-//
-// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
-
-/// y = the window's maximum or mean.
-template <window_rule Rule, class Scalar, class Lanes>
-inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
-                           Scalar* y, const Lanes& lanes) noexcept {
-  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
-  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
-    const Scalar* in_row = x;
-    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
-      const Scalar* at = in_row;
-      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
-        const vector<Scalar> value = lanes.load(at);
-        if constexpr (Rule == window_rule::maximum) {
-          const vector<Scalar> or_nan = value != value ? value : result;
-          result = value > result ? value : or_nan;
-        } else {
-          result = result + value;
-        }
-      }
-    }
-  }
-  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
-}
-
-/// Adds to every input of the window its share of dy.
-template <window_rule Rule, class Scalar, class Lanes>
-inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
-                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
-  const vector<Scalar> best = lanes.load(y);
-  vector<Scalar> remaining = lanes.load(dy);
-  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
-  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
-    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
-      const auto down = static_cast<index>(row - task.rows.begin);
-      const auto deep = static_cast<index>(plane - task.planes.begin);
-      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
-      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
-      for (std::size_t column = columns.begin; column < columns.end; ++column) {
-        if constexpr (Rule == window_rule::maximum) {
-          const auto is_best = lanes.load(at) == best;
-          const vector<Scalar> zero{};
-          const vector<Scalar> part = is_best ? remaining : zero;
-          remaining = is_best ? zero : remaining;
-          lanes.store(to, lanes.load(to) + part);
-        } else {
-          lanes.store(to, lanes.load(to) + remaining);
-        }
-        at += task.x_step.column;
-        to += task.dx_step.column;
-      }
-    }
-  }
-}
-
-template <window_rule Rule, bool Forward, class Scalar, class Lanes>
-inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
-  const window_range& columns = task.columns[number];
-  const auto plane = static_cast<index>(task.planes.begin);
-  const auto row = static_cast<index>(task.rows.begin);
-  const auto column = static_cast<index>(columns.begin);
-  const auto output = static_cast<index>(number);
-  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
-  const index y = output * task.y_column + channel;
-  if constexpr (Forward) {
-    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
-  } else {
-    backward_window<Rule>(
-        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
-        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
-  }
-}
-
-template <window_rule Rule, bool Forward, class Scalar>
-void windows(const pool_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
-  for (std::size_t number = 0; number < task.count; ++number) {
-    for (index channel = 0; channel < whole; channel += lanes) {
-      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
-    }
-    if (whole < task.channels) {
-      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
-  }
-}
-
-template <class Scalar, window_rule Rule>
-inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#elif PERGRAD_FAMILY == 1
 #define PERGRAD_KERNELS avx2
 #define PERGRAD_VECTOR_BYTES 32
 #define PERGRAD_VECTOR_REGISTERS 16
@@ -7710,115 +7874,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
-//
-// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
-
-/// y = the window's maximum or mean.
-template <window_rule Rule, class Scalar, class Lanes>
-inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
-                           Scalar* y, const Lanes& lanes) noexcept {
-  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
-  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
-    const Scalar* in_row = x;
-    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
-      const Scalar* at = in_row;
-      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
-        const vector<Scalar> value = lanes.load(at);
-        if constexpr (Rule == window_rule::maximum) {
-          const vector<Scalar> or_nan = value != value ? value : result;
-          result = value > result ? value : or_nan;
-        } else {
-          result = result + value;
-        }
-      }
-    }
-  }
-  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
-}
-
-/// Adds to every input of the window its share of dy.
-template <window_rule Rule, class Scalar, class Lanes>
-inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
-                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
-  const vector<Scalar> best = lanes.load(y);
-  vector<Scalar> remaining = lanes.load(dy);
-  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
-  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
-    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
-      const auto down = static_cast<index>(row - task.rows.begin);
-      const auto deep = static_cast<index>(plane - task.planes.begin);
-      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
-      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
-      for (std::size_t column = columns.begin; column < columns.end; ++column) {
-        if constexpr (Rule == window_rule::maximum) {
-          const auto is_best = lanes.load(at) == best;
-          const vector<Scalar> zero{};
-          const vector<Scalar> part = is_best ? remaining : zero;
-          remaining = is_best ? zero : remaining;
-          lanes.store(to, lanes.load(to) + part);
-        } else {
-          lanes.store(to, lanes.load(to) + remaining);
-        }
-        at += task.x_step.column;
-        to += task.dx_step.column;
-      }
-    }
-  }
-}
-
-template <window_rule Rule, bool Forward, class Scalar, class Lanes>
-inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
-  const window_range& columns = task.columns[number];
-  const auto plane = static_cast<index>(task.planes.begin);
-  const auto row = static_cast<index>(task.rows.begin);
-  const auto column = static_cast<index>(columns.begin);
-  const auto output = static_cast<index>(number);
-  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
-  const index y = output * task.y_column + channel;
-  if constexpr (Forward) {
-    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
-  } else {
-    backward_window<Rule>(
-        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
-        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
-  }
-}
-
-template <window_rule Rule, bool Forward, class Scalar>
-void windows(const pool_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
-  for (std::size_t number = 0; number < task.count; ++number) {
-    for (index channel = 0; channel < whole; channel += lanes) {
-      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
-    }
-    if (whole < task.channels) {
-      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
-  }
-}
-
-template <class Scalar, window_rule Rule>
-inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#elif PERGRAD_FAMILY == 2
 #define PERGRAD_KERNELS avx512
 #define PERGRAD_VECTOR_BYTES 64
 #define PERGRAD_VECTOR_REGISTERS 32
@@ -7829,6 +7885,9 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
 // pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
@@ -7927,14 +7986,322 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 }
 
 #endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
+#endif
+#undef PERGRAD_FAMILY
 #undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
+
+/// y = the window's maximum or mean.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                           Scalar* y, const Lanes& lanes) noexcept {
+  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
+    const Scalar* in_row = x;
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
+      const Scalar* at = in_row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
+        const vector<Scalar> value = lanes.load(at);
+        if constexpr (Rule == window_rule::maximum) {
+          const vector<Scalar> or_nan = value != value ? value : result;
+          result = value > result ? value : or_nan;
+        } else {
+          result = result + value;
+        }
+      }
+    }
+  }
+  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
+}
+
+/// Adds to every input of the window its share of dy.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
+  const vector<Scalar> best = lanes.load(y);
+  vector<Scalar> remaining = lanes.load(dy);
+  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
+      const auto down = static_cast<index>(row - task.rows.begin);
+      const auto deep = static_cast<index>(plane - task.planes.begin);
+      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
+      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column) {
+        if constexpr (Rule == window_rule::maximum) {
+          const auto is_best = lanes.load(at) == best;
+          const vector<Scalar> zero{};
+          const vector<Scalar> part = is_best ? remaining : zero;
+          remaining = is_best ? zero : remaining;
+          lanes.store(to, lanes.load(to) + part);
+        } else {
+          lanes.store(to, lanes.load(to) + remaining);
+        }
+        at += task.x_step.column;
+        to += task.dx_step.column;
+      }
+    }
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar, class Lanes>
+inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
+  const window_range& columns = task.columns[number];
+  const auto plane = static_cast<index>(task.planes.begin);
+  const auto row = static_cast<index>(task.rows.begin);
+  const auto column = static_cast<index>(columns.begin);
+  const auto output = static_cast<index>(number);
+  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
+  const index y = output * task.y_column + channel;
+  if constexpr (Forward) {
+    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+  } else {
+    backward_window<Rule>(
+        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar>
+void windows(const pool_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  for (std::size_t number = 0; number < task.count; ++number) {
+    for (index channel = 0; channel < whole; channel += lanes) {
+      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar, window_rule Rule>
+inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
+
+/// y = the window's maximum or mean.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                           Scalar* y, const Lanes& lanes) noexcept {
+  vector<Scalar> result = splat(Rule == window_rule::maximum ? -std::numeric_limits<Scalar>::infinity() : Scalar{0});
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane, x += task.x_step.plane) {
+    const Scalar* in_row = x;
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row, in_row += task.x_step.row) {
+      const Scalar* at = in_row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
+        const vector<Scalar> value = lanes.load(at);
+        if constexpr (Rule == window_rule::maximum) {
+          const vector<Scalar> or_nan = value != value ? value : result;
+          result = value > result ? value : or_nan;
+        } else {
+          result = result + value;
+        }
+      }
+    }
+  }
+  lanes.store(y, Rule == window_rule::maximum ? result : result / splat(divisor));
+}
+
+/// Adds to every input of the window its share of dy.
+template <window_rule Rule, class Scalar, class Lanes>
+inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
+                            const Scalar* y, const Scalar* dy, Scalar* dx, const Lanes& lanes) noexcept {
+  const vector<Scalar> best = lanes.load(y);
+  vector<Scalar> remaining = lanes.load(dy);
+  if constexpr (Rule == window_rule::mean) remaining = remaining / splat(divisor);
+  for (std::size_t plane = task.planes.begin; plane < task.planes.end; ++plane) {
+    for (std::size_t row = task.rows.begin; row < task.rows.end; ++row) {
+      const auto down = static_cast<index>(row - task.rows.begin);
+      const auto deep = static_cast<index>(plane - task.planes.begin);
+      const Scalar* at = x + deep * task.x_step.plane + down * task.x_step.row;
+      Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
+      for (std::size_t column = columns.begin; column < columns.end; ++column) {
+        if constexpr (Rule == window_rule::maximum) {
+          const auto is_best = lanes.load(at) == best;
+          const vector<Scalar> zero{};
+          const vector<Scalar> part = is_best ? remaining : zero;
+          remaining = is_best ? zero : remaining;
+          lanes.store(to, lanes.load(to) + part);
+        } else {
+          lanes.store(to, lanes.load(to) + remaining);
+        }
+        at += task.x_step.column;
+        to += task.dx_step.column;
+      }
+    }
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar, class Lanes>
+inline void window(const pool_task<Scalar>& task, std::size_t number, index channel, const Lanes& lanes) noexcept {
+  const window_range& columns = task.columns[number];
+  const auto plane = static_cast<index>(task.planes.begin);
+  const auto row = static_cast<index>(task.rows.begin);
+  const auto column = static_cast<index>(columns.begin);
+  const auto output = static_cast<index>(number);
+  const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
+  const index y = output * task.y_column + channel;
+  if constexpr (Forward) {
+    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+  } else {
+    backward_window<Rule>(
+        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+template <window_rule Rule, bool Forward, class Scalar>
+void windows(const pool_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  for (std::size_t number = 0; number < task.count; ++number) {
+    for (index channel = 0; channel < whole; channel += lanes) {
+      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar, window_rule Rule>
+inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &windows<Rule, false, Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
 #endif
 
 namespace pergrad::inline v0_1::on_host {
@@ -8005,14 +8372,15 @@ inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
   if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
 }
 
-/// Calls put(to, row) for the rows of the transpose of a square.
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
 template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, const Put& put) noexcept {
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
   std::array<vector<Scalar>, side<Scalar>> rows;
   for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
   exchange<Scalar>(rows);
-  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i]);
+  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
 }
 
 template <class Scalar, class PutVector, class PutOne>
@@ -8023,14 +8391,14 @@ inline void transpose(const Scalar* from, index from_step, index rows, index col
   const index whole_columns = columns / together * together;
   for (index r = 0; r < whole_rows; r += together) {
     for (index c = 0; c < whole_columns; c += together) {
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, put);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
     }
     for (index c = whole_columns; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
     }
   }
   for (index c = 0; c < columns; ++c) {
-    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c]);
+    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
   }
 }
 
@@ -8041,16 +8409,26 @@ template <class Scalar>
 inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
                       index to_step) noexcept {
   transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, row); },
-      [](Scalar* out, Scalar value) { *out = value; });
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
 }
 /// The same with += in the place of =.
 template <class Scalar>
 inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
                           index to_step) noexcept {
   transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value) { *out += value; });
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -8445,8 +8823,11 @@ void through_weights(const node_row& row, const Scalar* weights, index samples, 
   const product_shape shape{{{}, {}, {outputs, width, samples}}, {{}, {}, {width, 1, samples}}, samples};
   product(shape, weights, static_cast<const Scalar*>(scratch), turned, epilogue::store{});
   Scalar* y = out.first + out.of.start;
-  transpose(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample);
-  for (index b = 0; bias != nullptr && b < samples; ++b) add_to(y + b * out.sample, bias, outputs);
+  if (bias != nullptr) {
+    transpose_plus(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample, bias);
+  } else {
+    transpose(static_cast<const Scalar*>(turned), samples, outputs, samples, y, out.sample);
+  }
 }
 
 /// x (=|+=) W^T delta for the same layer. A few rows of W at a time, so that they stream through the cache side by
@@ -8505,21 +8886,67 @@ void through_weights_adjoint(const node_row& row, const Scalar* weights, index s
 // and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
 // sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
 
-#if defined(__SSE2__)
+<<<<<<< HEAD
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+=======
+>>>>>>> s4-cuda
+
+// pergrad/detail/intrinsics.hpp - the compiler's header of vector operations, as small as the flags allow
+//
+// <immintrin.h> is a third of the text that nvcc reads three times; without AVX, two square roots are all that is used.
+
+#if defined(__AVX__) || (defined(__x86_64__) && PERGRAD_BEST_FAMILY > 0)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
 // Of the family of the flags; privacy/noise.hpp has those beyond it.
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
 // pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
 //
 // Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
 // number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
 // the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
 #if defined(PERGRAD_KERNELS)
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
@@ -8584,12 +9011,14 @@ template <int Lanes>
   if constexpr (Lanes == 1) {
     return __builtin_fmaf(a, b, c);
   } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
 #endif
 #if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
-    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
+    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
 #elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
 #endif
@@ -8625,14 +9054,16 @@ template <int Lanes>
   if constexpr (Lanes == 1) {
     return rounded_square_root(x);
   } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
 #endif
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
 #endif
 #if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
 #elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vsqrtq_f32(x);
 #endif
@@ -8659,16 +9090,23 @@ template <int Lanes>
     return static_cast<std::uint32_t>(__builtin_clz(x));
   } else {
     using u32 = typename lanes<Lanes>::u32;
+    using i32 = typename lanes<Lanes>::i32;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
+    const i32 bits = __builtin_bit_cast(i32, x);
+#if defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
+#else
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+#endif
 #elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
 #endif
     // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
     // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    using i32 = typename lanes<Lanes>::i32;
     const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
     const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
     return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
@@ -8678,9 +9116,21 @@ template <int Lanes>
 }
 
 #endif  // PERGRAD_KERNELS
-#undef PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
 #undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
 // pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
 //
 // A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
@@ -8746,9 +9196,41 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
 // pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
 //
 // Included behind privacy/lanes_text.hpp, whose rules it shares.
@@ -8806,9 +9288,21 @@ template <int Lanes>
 }
 
 #endif  // PERGRAD_KERNELS
-#undef PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
 #undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
 
 namespace pergrad::inline v0_1 {
 
@@ -9144,7 +9638,7 @@ class tile_values {
   }
   void scatter_output_gradient(index b) {
     const slot& out = table.slots[size];
-    if (!table.nodes[size - 1].backward) return;
+    if (table.output_in_slot || !table.nodes[size - 1].backward) return;
     scatter_plain(out.gradient_layout, at(table.plain_output_gradient, b), at(out.gradient, b), false);
   }
 
@@ -9268,8 +9762,8 @@ class tile_values {
 
   const scalar* parameters_;
   scalar* workspace_;
-  std::array<std::uint32_t, 16> records_{};
-  std::array<std::array<std::uint32_t, 16>, varies ? size + 1 : 1> lengths_{};
+  std::array<std::uint32_t, static_cast<std::size_t>(table.tile)> records_{};
+  std::array<std::array<std::uint32_t, static_cast<std::size_t>(table.tile)>, varies ? size + 1 : 1> lengths_{};
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -9303,7 +9797,7 @@ class passes : public tile_values<Network> {
       }
     }
     (std::make_index_sequence<size>{});
-    if (last < size) return;
+    if (last < size || table.output_in_slot) return;
     const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
   }
@@ -10072,7 +10566,7 @@ struct leaf_sums {
   index kept_sample;  ///< from a sample's kept gradient to the next one's
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
-  using weight_table = std::array<scalar, 16>;
+  using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
@@ -10210,8 +10704,8 @@ struct worker {
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
   scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
-  std::array<double, 16> losses{};
-  std::array<double, 16> projections{};
+  std::array<double, static_cast<std::size_t>(table.tile)> losses{};
+  std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
   leaf_sums<Network> leaves{request, workspace,
@@ -10483,7 +10977,7 @@ struct worker {
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
-    std::array<scalar, groups * 16> weights{};
+    std::array<scalar, groups* static_cast<std::size_t>(table.tile)> weights{};
     for (index b = begin; b < end; ++b) {
       scalar* mine = weights.data() + b * static_cast<index>(groups);
       weigh(pass, request_sum, first, b, mine);
@@ -10909,8 +11403,9 @@ class per_sample_gradient_leaf : public detail::expression_tag {
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
-  /// Carries out a request; `count` samples from `first` on.
-  template <executor Executor>
+  /// Carries out a request; `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
+  /// outputs; a device compiles no kernels of gradients for one that cannot.
+  template <bool Backward = true, executor Executor>
   void run(const Executor& executor, on_host::run_request<scalar>& request) const {
     request.method = method_;
     request.method_layers = method_layers_;
@@ -10919,7 +11414,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     if constexpr (detail::device_executor<Executor>) {
       if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char> &&
                     std::is_same_v<typename Executor::template loss_explanation<Loss>, char>) {
-        executor.run(*network_, *batch_, *tape_, request);
+        executor.template run<Backward>(*network_, *batch_, *tape_, request);
       }
     } else {
       run_on_host(executor, request);
@@ -11906,6 +12401,7 @@ class outputs_of : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
+  static constexpr bool needs_backward = false;
   explicit outputs_of(Leaf leaf) : leaf_{leaf} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] static std::size_t value_count(const Leaf& leaf) { return leaf.size() * width; }
@@ -12079,518 +12575,31 @@ struct gaussian_kernels {
 }  // namespace pergrad::inline v0_1
 
 // The family of the flags, then those beyond it, each under its target (detail/processor.hpp).
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
-// Included behind privacy/chacha20_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const u32 zero{};
-  const auto top_is_empty = high == zero;
-  const u32 upper = top_is_empty ? (low | 1U) : high;
-  const u32 lower = top_is_empty ? zero : low;
-  const u32 shift = leading_zeros<Lanes>(upper);
-  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
-  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
-  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
-  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
-  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
-  const u32 exponent =
-      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
-  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
-  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
-}
-
-/// Two Gaussians from three words.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                                         const typename lanes<Lanes>::u32& low,
-                                                         const typename lanes<Lanes>::u32& angle,
-                                                         typename lanes<Lanes>::f32& along_cosine,
-                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g =
-      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
-  const f32 g2 = product<Lanes>(g, g);
-  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = product<Lanes>(s, g);
-  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
-  const auto odd = (angle & 0x4000'0000U) != u32{};
-  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
-  const u32 negative_sine = angle & 0x8000'0000U;
-  const f32 x = odd ? s : c;
-  const f32 y = odd ? c : s;
-  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
-  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
-}
-
-/// All 512 Gaussians of one tile.
-template <int Lanes>
-inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               float (&z)[gaussian_tile]) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
-    for (std::size_t row = 0; row < 16; ++row) {
-      f32 along_cosine;
-      f32 along_sine;
-      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
-      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
-      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
-    }
-  }
-}
-
-template <class Scalar>
-[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    return __builtin_fmaf(scale, z, x);
-  } else {
-    return __builtin_fma(scale, static_cast<double>(z), x);
-  }
-}
-
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2. `sum` may be `out`.
-template <int Lanes, class Scalar>
-inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
-    using f32 = typename lanes<Lanes>::f32;
-    const f32 scales = splat_f32<Lanes>(scale);
-    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
-      f32 gaussians;
-      f32 sums;
-      std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, sum + i, sizeof sums);
-      sums = fused<Lanes>(scales, gaussians, sums);
-      std::memcpy(out + i, &sums, sizeof sums);
-    }
-  }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
-}
-
-inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
-                                            &add_scaled_lanes<native_lanes, double>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
 #define PERGRAD_KERNELS avx2
-#define PERGRAD_FAMILY 1
 #define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #endif
-// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
-//
-// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
-    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// Number of leading zero bits of x != 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
-#endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    using i32 = typename lanes<Lanes>::i32;
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the others use
-// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
-//
-// Included behind privacy/lanes_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
-
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
-
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
-//
-// Included behind privacy/chacha20_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const u32 zero{};
-  const auto top_is_empty = high == zero;
-  const u32 upper = top_is_empty ? (low | 1U) : high;
-  const u32 lower = top_is_empty ? zero : low;
-  const u32 shift = leading_zeros<Lanes>(upper);
-  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
-  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
-  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
-  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
-  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
-  const u32 exponent =
-      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
-  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
-  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
-}
-
-/// Two Gaussians from three words.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                                         const typename lanes<Lanes>::u32& low,
-                                                         const typename lanes<Lanes>::u32& angle,
-                                                         typename lanes<Lanes>::f32& along_cosine,
-                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g =
-      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
-  const f32 g2 = product<Lanes>(g, g);
-  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = product<Lanes>(s, g);
-  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
-  const auto odd = (angle & 0x4000'0000U) != u32{};
-  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
-  const u32 negative_sine = angle & 0x8000'0000U;
-  const f32 x = odd ? s : c;
-  const f32 y = odd ? c : s;
-  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
-  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
-}
-
-/// All 512 Gaussians of one tile.
-template <int Lanes>
-inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               float (&z)[gaussian_tile]) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
-    for (std::size_t row = 0; row < 16; ++row) {
-      f32 along_cosine;
-      f32 along_sine;
-      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
-      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
-      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
-    }
-  }
-}
-
-template <class Scalar>
-[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    return __builtin_fmaf(scale, z, x);
-  } else {
-    return __builtin_fma(scale, static_cast<double>(z), x);
-  }
-}
-
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2. `sum` may be `out`.
-template <int Lanes, class Scalar>
-inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
-    using f32 = typename lanes<Lanes>::f32;
-    const f32 scales = splat_f32<Lanes>(scale);
-    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
-      f32 gaussians;
-      f32 sums;
-      std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, sum + i, sizeof sums);
-      sums = fused<Lanes>(scales, gaussians, sums);
-      std::memcpy(out + i, &sums, sizeof sums);
-    }
-  }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
-}
-
-inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
-                                            &add_scaled_lanes<native_lanes, double>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef PERGRAD_KERNELS
-#undef PERGRAD_FAMILY
-#undef PERGRAD_VECTOR_BYTES
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#elif PERGRAD_FAMILY == 2
 #define PERGRAD_KERNELS avx512
-#define PERGRAD_FAMILY 2
 #define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
                              apply_to = function)
@@ -12598,227 +12607,9 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
 #endif
-// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
-//
-// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return _mm512_fmadd_ps(a, b, c);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return _mm256_fmadd_ps(a, b, c);
-    if constexpr (Lanes == 4) return _mm_fmadd_ps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return _mm512_maskz_sqrt_ps(0xffff, x);  // plain form warns in g++ 12
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return _mm256_sqrt_ps(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return _mm_sqrt_ps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// Number of leading zero bits of x != 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, _mm512_lzcnt_epi32(__builtin_bit_cast(__m512i, x)));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, _mm256_lzcnt_epi32(__builtin_bit_cast(__m256i, x)));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, _mm_lzcnt_epi32(__builtin_bit_cast(__m128i, x)));
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
-#endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    using i32 = typename lanes<Lanes>::i32;
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the others use
-// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
-//
-// Included behind privacy/lanes_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
-
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
-
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
+#endif  // PERGRAD_FAMILY
+// its kernels
 // pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
 //
 // Included behind privacy/chacha20_text.hpp, whose rules it shares.
@@ -12949,14 +12740,854 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 }
 
 #endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
-#undef PERGRAD_KERNELS
+#endif
 #undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
 #undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+    using i32 = typename lanes<Lanes>::i32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    const i32 bits = __builtin_bit_cast(i32, x);
+#if defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
+#else
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+#endif
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the next one uses
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the next one uses
+// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const u32 zero{};
+  const auto top_is_empty = high == zero;
+  const u32 upper = top_is_empty ? (low | 1U) : high;
+  const u32 lower = top_is_empty ? zero : low;
+  const u32 shift = leading_zeros<Lanes>(upper);
+  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
+  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
+  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
+  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
+  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
+  const u32 exponent =
+      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
+  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
+  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
+  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+}
+
+/// Two Gaussians from three words.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                                         const typename lanes<Lanes>::u32& low,
+                                                         const typename lanes<Lanes>::u32& angle,
+                                                         typename lanes<Lanes>::f32& along_cosine,
+                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
+  const f32 g =
+      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 g2 = product<Lanes>(g, g);
+  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
+  s = product<Lanes>(s, g);
+  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
+  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
+  const auto odd = (angle & 0x4000'0000U) != u32{};
+  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
+  const u32 negative_sine = angle & 0x8000'0000U;
+  const f32 x = odd ? s : c;
+  const f32 y = odd ? c : s;
+  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
+  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+}
+
+/// All 512 Gaussians of one tile.
+template <int Lanes>
+inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                               float (&z)[gaussian_tile]) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
+    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::size_t row = 0; row < 16; ++row) {
+      f32 along_cosine;
+      f32 along_sine;
+      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
+      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+  }
+}
+
+template <class Scalar>
+[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return __builtin_fmaf(scale, z, x);
+  } else {
+    return __builtin_fma(scale, static_cast<double>(z), x);
+  }
+}
+
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2. `sum` may be `out`.
+template <int Lanes, class Scalar>
+inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
+    using f32 = typename lanes<Lanes>::f32;
+    const f32 scales = splat_f32<Lanes>(scale);
+    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
+      f32 gaussians;
+      f32 sums;
+      std::memcpy(&gaussians, z + i, sizeof gaussians);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      sums = fused<Lanes>(scales, gaussians, sums);
+      std::memcpy(out + i, &sums, sizeof sums);
+    }
+  }
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
+}
+
+inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
+                                            &add_scaled_lanes<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+    using i32 = typename lanes<Lanes>::i32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    const i32 bits = __builtin_bit_cast(i32, x);
+#if defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
+#else
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+#endif
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the next one uses
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// which the next one uses
+// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const u32 zero{};
+  const auto top_is_empty = high == zero;
+  const u32 upper = top_is_empty ? (low | 1U) : high;
+  const u32 lower = top_is_empty ? zero : low;
+  const u32 shift = leading_zeros<Lanes>(upper);
+  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
+  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
+  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
+  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
+  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
+  const u32 exponent =
+      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
+  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
+  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
+  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
+  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+}
+
+/// Two Gaussians from three words.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
+                                                         const typename lanes<Lanes>::u32& low,
+                                                         const typename lanes<Lanes>::u32& angle,
+                                                         typename lanes<Lanes>::f32& along_cosine,
+                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
+  const f32 g =
+      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 g2 = product<Lanes>(g, g);
+  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
+  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
+  s = product<Lanes>(s, g);
+  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
+  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
+  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
+  const auto odd = (angle & 0x4000'0000U) != u32{};
+  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
+  const u32 negative_sine = angle & 0x8000'0000U;
+  const f32 x = odd ? s : c;
+  const f32 y = odd ? c : s;
+  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
+  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+}
+
+/// All 512 Gaussians of one tile.
+template <int Lanes>
+inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                               float (&z)[gaussian_tile]) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
+    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::size_t row = 0; row < 16; ++row) {
+      f32 along_cosine;
+      f32 along_sine;
+      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
+      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+  }
+}
+
+template <class Scalar>
+[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
+  if constexpr (std::is_same_v<Scalar, float>) {
+    return __builtin_fmaf(scale, z, x);
+  } else {
+    return __builtin_fma(scale, static_cast<double>(z), x);
+  }
+}
+
+/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
+/// loop at -O2. `sum` may be `out`.
+template <int Lanes, class Scalar>
+inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
+  std::size_t i = 0;
+  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
+    using f32 = typename lanes<Lanes>::f32;
+    const f32 scales = splat_f32<Lanes>(scale);
+    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
+      f32 gaussians;
+      f32 sums;
+      std::memcpy(&gaussians, z + i, sizeof gaussians);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      sums = fused<Lanes>(scales, gaussians, sums);
+      std::memcpy(out + i, &sums, sizeof sums);
+    }
+  }
+  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
+}
+
+inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
+                                            &add_scaled_lanes<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
 #endif
 
 namespace pergrad::inline v0_1 {
@@ -13706,6 +14337,16 @@ class assignment {
       return true;
     }
   }
+  /// May it ask for more than losses and outputs?
+  [[nodiscard]] static constexpr bool needs_backward() {
+    if constexpr (per_sample_scalar<Expression>) {
+      return Expression::needs.backward;
+    } else if constexpr (requires { Expression::needs_backward; }) {
+      return Expression::needs_backward;
+    } else {
+      return true;
+    }
+  }
 
   template <class Scalar>
   void attach(on_host::run_request<Scalar>& request) {
@@ -13773,7 +14414,7 @@ void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
     request.count = leaf.size();
     first.attach(request);
     (rest.attach(request), ...);
-    leaf.run(executor, request);
+    leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
     first.finish(crew_of(executor));
     (rest.finish(crew_of(executor)), ...);
   } catch (...) {
@@ -18791,11 +19432,12 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 // a b + c d even on the order in which it looks at the products. Where two loops over the same formula have to agree in
 // every bit, they say it here.
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
+<<<<<<< HEAD
+#if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
+=======
+>>>>>>> s4-cuda
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -18814,11 +19456,15 @@ template <class Scalar>
                                                  std::type_identity_t<vector<Scalar>> c) noexcept {
   constexpr bool is_float = std::is_same_v<Scalar, float>;
 #if defined(__AVX512F__)
-  if constexpr (is_float) return _mm512_fmadd_ps(a, b, c);
-  if constexpr (!is_float) return _mm512_fmadd_pd(a, b, c);
+#if defined(__clang__)
+  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+  if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
 #elif defined(__FMA__)
-  if constexpr (is_float) return _mm256_fmadd_ps(a, b, c);
-  if constexpr (!is_float) return _mm256_fmadd_pd(a, b, c);
+  if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+  if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
 #elif defined(__aarch64__)
   if constexpr (is_float) return vfmaq_f32(c, a, b);
   if constexpr (!is_float) return vfmaq_f64(c, a, b);
@@ -18832,15 +19478,18 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline vector<Scalar> square_root(std::type_identity_t<vector<Scalar>> x) noexcept {
   constexpr bool is_float = std::is_same_v<Scalar, float>;
-#if defined(__AVX512F__)  // masked, as g++ 12 warns of its own header in the plain form
-  if constexpr (is_float) return _mm512_maskz_sqrt_ps(0xffff, x);
-  if constexpr (!is_float) return _mm512_maskz_sqrt_pd(0xff, x);
+#if defined(__AVX512F__) && defined(__clang__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+#elif defined(__AVX512F__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #elif defined(__AVX__)
-  if constexpr (is_float) return _mm256_sqrt_ps(x);
-  if constexpr (!is_float) return _mm256_sqrt_pd(x);
+  if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
 #elif defined(__SSE2__)
-  if constexpr (is_float) return _mm_sqrt_ps(x);
-  if constexpr (!is_float) return _mm_sqrt_pd(x);
+  if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
 #elif defined(__aarch64__)
   if constexpr (is_float) return vsqrtq_f32(x);
   if constexpr (!is_float) return vsqrtq_f64(x);
@@ -18968,8 +19617,9 @@ struct adam_bias {
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
                                                             double stability, double factor) noexcept {
-  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),     static_cast<Scalar>(beta1),
-          static_cast<Scalar>(1 - beta1),  static_cast<Scalar>(beta2),    static_cast<Scalar>(1 - beta2),
+  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
+          static_cast<Scalar>(beta1),      static_cast<Scalar>(difference(1.0, beta1)),
+          static_cast<Scalar>(beta2),      static_cast<Scalar>(difference(1.0, beta2)),
           static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
 }
 
@@ -19965,6 +20615,9 @@ requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
 
 #include <variant>
 
+<<<<<<< HEAD
+// pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
+
 namespace pergrad::inline v0_1 {
 
 /// How the noised gradient becomes an update.
@@ -19998,39 +20651,148 @@ struct step_metrics {
   std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
 };
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
-class dp_sgd;
-namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
-}  // namespace unprotected
+namespace detail {
 
-/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
-/// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd {
+/// Throws std::invalid_argument naming the first option that is missing or not for this kind of clipping; `groups` are
+/// the network's clipping groups. What single numbers may be is said where they are used.
+inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+  const auto require = [](bool given, const char* name) {
+    if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
+  };
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+  if (options.clipping == clipping_kind::per_group) {
+    if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
+    require(!options.group_bounds.empty(), "group_bounds");
+    if (options.group_bounds.size() != groups) {
+      refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+             " bounds, the network has " + std::to_string(groups) + " clipping groups");
+    }
+  } else {
+    require(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+  }
+  require(options.noise.has_value(), "noise");
+  require(options.sampling.has_value(), "sampling");
+  require(options.divisor.has_value(), "divisor");
+  require(options.learning_rate.has_value(), "learning_rate");
+  if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
+  return options;
+}
+
+/// Whether network and loss take this record. Shapes and counts of the records fit already.
+template <class Network, class Loss, class Records>
+[[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
+  return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+}
+
+/// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
+template <class Network, class Loss, class Records>
+void require_fit_for_training(const Records& records) {
+  constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+  if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
+  require_fit<Network>(records, "dp_sgd");
+  if (records.targets().size() != records.size() * target_count) {
+    refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
+           " records, the loss takes " + std::to_string(target_count) + " a record");
+  }
+  for (std::size_t record = 0; record < records.size(); ++record) {
+    records.require_valid(record);
+    if (!fits_the_trainer<Network, Loss>(records, record)) {
+      refuse("record " + std::to_string(record) + " has a target that the loss does not take");
+    }
+  }
+}
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+=======
+// pergrad/train/dp_sgd_base.hpp - the options of `dp_sgd`, and all of a trainer that does not know its source of noise
+//
+// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
+// compiled once for both.
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group };
+
+/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
+struct dp_sgd_options {
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
+  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
+  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
+  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
+  std::optional<pergrad::learning_rate> learning_rate;
+  clipping_kind clipping = clipping_kind::flat;
+  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  double momentum = 0;                   ///< of sgd
+  adam_options adam{};                   ///< of adam
+  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
+  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// Private values of one step: for debugging, never for release.
+struct step_metrics {
+  std::size_t batch_size = 0;
+  double mean_loss = 0;        ///< over the batch; NaN if it was empty
+  double mean_norm = 0;        ///< of the unclipped gradients that are finite
+  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
+  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
+};
+
+namespace detail {
+
+/// The options, for a network with so many clipping groups. Throws std::invalid_argument naming one that is missing,
+/// out of range or not for this kind of clipping.
+[[nodiscard]] inline const dp_sgd_options& checked(const dp_sgd_options& options, std::size_t groups) {
+  const auto require = [](bool given, const char* name) {
+    if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
+  };
+  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
+  if (options.clipping == clipping_kind::per_group) {
+    if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
+    require(!options.group_bounds.empty(), "group_bounds");
+    if (options.group_bounds.size() != groups) {
+      refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+             " bounds, the network has " + std::to_string(groups) + " clipping groups");
+    }
+  } else {
+    require(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+  }
+  require(options.noise.has_value(), "noise");
+  require(options.sampling.has_value(), "sampling");
+  require(options.divisor.has_value(), "divisor");
+  require(options.learning_rate.has_value(), "learning_rate");
+  if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
+  return options;
+}
+
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base {
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
-  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
-  static constexpr bool is_private = Generator::is_private;
   /// Whether a device does the steps.
-  static constexpr bool on_a_device = detail::device_executor<Executor>;
+  static constexpr bool on_a_device = device_executor<Executor>;
 
-  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
-         Generator generator = Generator{})
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
-        options_{checked(options)},
-        generator_{std::move(generator)},
+        options_{checked(options, clipping_groups<Network>)},
         tape_{executor, options.max_batch},
         update_{executor},
         accountant_{options.budget},
         event_{options.sampling->event(*options.noise)},
-        sensitivity_{sensitivity()} {
+        sensitivity_{with_empty_batch([](const auto& sum) { return sum.sensitivity(); })} {
     records_.reserve(options.max_batch.count);
     if (options.private_metrics) {
       losses_.resize(options.max_batch.count);
@@ -20043,43 +20805,10 @@ class dp_sgd {
                                   std::to_string(deviation));
     }
     accountant_.prepare(event_);
-    make_part();
   }
 
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
-
-  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
-  ///
-  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
-  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
-  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
-  /// drawn. A device trains on the copy that it made when the records were looked at.
-  void step(const dataset<input_value, target>& records) {
-    if (!checked_ || !checked_->same_view(records)) {
-      checked_.reset();
-      require_fit(records);
-      checked_ = records;
-    }
-    accountant_.spend(event_);
-    metrics_ = {};
-    records_.clear();
-    const std::uint64_t sampling_step = generator_.next_step();
-    randomness_ = {&generator_.key(), sampling_step};
-    if constexpr (on_a_device) {
-      part_->prepare(records);
-      add_chunks(records, sampling_step);
-      run_on_device(true, generator_.next_step());
-    } else {
-      step_on_host(records, sampling_step);
-    }
-    if (options_.private_metrics) {
-      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-    }
-  }
-
   /// Steps taken, each with its noise.
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
   /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
@@ -20092,10 +20821,15 @@ class dp_sgd {
     if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
     return update_;
   }
+  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
+  /// memory anyway.
+  void records_changed() noexcept {
+    checked_.reset();
+    if constexpr (on_a_device) part_->forget_records();
+  }
 
- private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
-
+ protected:
   /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
   class lent_memory {
    public:
@@ -20117,30 +20851,6 @@ class dp_sgd {
     bool released_ = false;
   };
 
-  [[nodiscard]] static const dp_sgd_options& checked(const dp_sgd_options& options) {
-    const auto require = [](bool given, const char* name) {
-      if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
-    };
-    const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
-    if (options.clipping == clipping_kind::per_group) {
-      constexpr std::size_t groups = detail::clipping_groups<Network>;
-      if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
-      require(!options.group_bounds.empty(), "group_bounds");
-      if (options.group_bounds.size() != groups) {
-        refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-               " bounds, the network has " + std::to_string(groups) + " clipping groups");
-      }
-    } else {
-      require(options.clip.has_value(), "clip");
-      if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
-    }
-    require(options.noise.has_value(), "noise");
-    require(options.sampling.has_value(), "sampling");
-    require(options.divisor.has_value(), "divisor");
-    require(options.learning_rate.has_value(), "learning_rate");
-    if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
-    return options;
-  }
   static void require_fit(const dataset<input_value, target>& records) {
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
@@ -20159,6 +20869,306 @@ class dp_sgd {
   }
   [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
     return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+  }
+  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
+  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+    return sgd<Network>{*options.learning_rate, options.momentum};
+  }
+  /// What a step needs on the host; a device has its own.
+  struct host_part {
+    bounded_total<Network> total;  ///< has memory only during a step: that of `update_`
+    any_optimizer optimizer;
+  };
+  [[nodiscard]] static constexpr auto kind_of_part() {
+    if constexpr (on_a_device) {
+      return std::type_identity<typename Executor::template trainer<Network, Loss>>{};
+    } else {
+      return std::type_identity<host_part>{};
+    }
+  }
+  using part_type = typename decltype(kind_of_part())::type;
+  void make_part(const chacha_key& key) {
+    if constexpr (on_a_device) {
+      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
+      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, key, sensitivity_);
+      with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
+    } else {
+      part_ = std::make_unique<part_type>(
+          part_type{gradient_access::total_without_memory<Network>(), make_optimizer(options_)});
+    }
+  }
+
+  template <class Function>
+  auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
+    switch (options_.clipping) {
+      case clipping_kind::per_layer:
+        return f(sum(clip_per_layer(gradients, *options_.clip)));
+      case clipping_kind::automatic:
+        return f(sum(normalise(gradients, *options_.clip)));
+      case clipping_kind::per_group:
+        if constexpr (clipping_groups < Network >> 1) {
+          return f(sum(clip_per_group(gradients, options_.group_bounds)));
+        } else {
+          return f(sum(clip(gradients, options_.group_bounds.front())));  // one group is the whole
+        }
+      default:
+        return f(sum(clip(gradients, *options_.clip)));
+    }
+  }
+  template <class Function>
+  auto with_empty_batch(Function&& f) {
+    const std::vector<std::uint32_t> nobody;
+    const dataset<input_value, target> no_records{
+        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
+    const batch<Network, Loss> empty{no_records, nobody};
+    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
+  }
+
+  /// Enters the step in the ledger, and looks at the records if it has not seen them.
+  void begin(const dataset<input_value, target>& records) {
+    if (!checked_ || !checked_->same_view(records)) {
+      checked_.reset();
+      require_fit(records);
+      checked_ = records;
+    }
+    accountant_.spend(event_);
+    metrics_ = {};
+    records_.clear();
+  }
+  void end() {
+    if (options_.private_metrics) {
+      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+    }
+  }
+  void run_on_device(bool last, std::uint64_t noise_step) {
+    part_->run(records_, last, noise_step);
+    if (options_.private_metrics) {
+      const std::span<double> chunk_losses{losses_.data(), records_.size()};
+      const std::span<double> chunk_norms{norms_.data(), records_.size()};
+      part_->fetch_facts(chunk_losses, chunk_norms);
+      note(chunk_losses, chunk_norms);
+    }
+    records_.clear();
+  }
+
+  /// All records of this step, in chunks but for the last ones, which stay in `records_`.
+  void add_chunks(const dataset<input_value, target>& records) {
+    for_each_drawn(records.size(), [&](std::uint64_t record) {
+      if (!on_a_device && !fits(records, record)) {
+        leave_out();
+        return;
+      }
+      if (records_.size() == options_.max_batch.count) add_chunk(records);
+      records_.push_back(static_cast<std::uint32_t>(record));
+    });
+  }
+  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
+  template <class Visitor>
+  void for_each_drawn(std::uint64_t record_count, Visitor&& visit) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
+      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
+      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
+        options_.sampling->mark(*randomness_.key, randomness_.step, first + task * share,
+                                std::span{drawn_}.subspan(task * share / 64, share / 64));
+      });
+      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
+    }
+  }
+
+  void add_chunk(const dataset<input_value, target>& records) {
+    if (records_.empty()) return;
+    if constexpr (on_a_device) {
+      run_on_device(false, 0);
+    } else {
+      add_chunk_on_host(records);
+    }
+  }
+  void add_chunk_on_host(const dataset<input_value, target>& records) {
+    const batch<Network, Loss> chunk{records, records_};
+    const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
+    with_clipped(gradients_of_chunk, [&](const auto& sum) {
+      if (!options_.private_metrics) {
+        evaluate_into(*executor_, accumulate(part_->total, sum));
+        return;
+      }
+      const auto gradients = sum.leaf();
+      const std::span<double> chunk_losses{losses_.data(), chunk.size()};
+      const std::span<double> chunk_norms{norms_.data(), chunk.size()};
+      unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
+                                 assign(chunk_norms, l2_norms(gradients)));
+      note(chunk_losses, chunk_norms);
+    });
+    records_.clear();
+  }
+  void leave_out() noexcept {
+    if (!options_.private_metrics) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
+    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
+      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += chunk_losses[i];
+      if (!is_finite_norm<scalar>(chunk_norms[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
+    }
+  }
+
+  const Executor* executor_;
+  Network* network_;
+  [[no_unique_address]] Loss loss_;
+  dp_sgd_options options_;
+  tape<Network> tape_;
+  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_;           ///< of every sum
+  double clip_norm_ = 0;         ///< above it, a norm counts as clipped
+  layer_randomness randomness_;  ///< of this step: what samples records and drives layers that are random
+  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
+  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
+  std::vector<std::uint32_t> records_;
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+>>>>>>> s4-cuda
+
+namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class dp_sgd;
+namespace unprotected {
+template <class Network, class Loss, class Generator, class Executor>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+}  // namespace unprotected
+
+/// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
+/// nothing.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+
+ public:
+  using typename base::input_value;
+  using typename base::scalar;
+  using typename base::target;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::last_update;
+  using base::on_a_device;
+  using base::options;
+  using base::records_changed;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+         Generator generator = Generator{})
+<<<<<<< HEAD
+      : executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        options_{detail::checked_options(options, detail::clipping_groups<Network>)},
+        generator_{std::move(generator)},
+        tape_{executor, options.max_batch},
+        update_{executor},
+        accountant_{options.budget},
+        event_{options.sampling->event(*options.noise)},
+        sensitivity_{sensitivity()} {
+    records_.reserve(options.max_batch.count);
+    if (options.private_metrics) {
+      losses_.resize(options.max_batch.count);
+      norms_.resize(options.max_batch.count);
+    }
+    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
+    const double deviation = options.noise->value() * sensitivity_;
+    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
+                                  std::to_string(deviation));
+    }
+    accountant_.prepare(event_);
+    make_part();
+=======
+      : base{executor, network, loss, chosen}, generator_{std::move(generator)} {
+    this->make_part(generator_.key());
+>>>>>>> s4-cuda
+  }
+
+  /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  ///
+  /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
+  /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
+  /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
+  /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
+  void step(const dataset<input_value, target>& records) {
+<<<<<<< HEAD
+    if (!checked_ || !checked_->same_view(records)) {
+      checked_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
+      checked_ = records;
+    }
+    accountant_.spend(event_);
+    metrics_ = {};
+    records_.clear();
+=======
+    this->begin(records);
+>>>>>>> s4-cuda
+    const std::uint64_t sampling_step = generator_.next_step();
+    this->randomness_ = {&generator_.key(), sampling_step};
+    if constexpr (on_a_device) {
+      this->part_->prepare(records);
+      this->add_chunks(records);
+      this->run_on_device(true, generator_.next_step());
+    } else {
+      step_on_host(records);
+    }
+    this->end();
+  }
+
+ private:
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+
+<<<<<<< HEAD
+  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
+  class lent_memory {
+   public:
+    lent_memory(bounded_total<Network>& total, private_gradient<Network>& update) noexcept
+        : total_{total}, update_{update} {
+      gradient_access::exchange_memory(total_, update_);
+    }
+    lent_memory(const lent_memory&) = delete;
+    lent_memory& operator=(const lent_memory&) = delete;
+    ~lent_memory() {
+      if (!released_) std::ranges::fill(gradient_access::values(total_), scalar{0});
+      gradient_access::exchange_memory(total_, update_);
+    }
+    void holds_what_was_released() noexcept { released_ = true; }
+
+   private:
+    bounded_total<Network>& total_;
+    private_gradient<Network>& update_;
+    bool released_ = false;
+  };
+
+  [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
+    return detail::fits_the_trainer<Network, Loss>(records, record);
   }
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -20225,113 +21235,25 @@ class dp_sgd {
     add_chunks(records, sampling_step);
     add_chunk(records);
     const auto noised = total + gaussian_noise(*options_.noise, generator_);
+=======
+  void step_on_host(const dataset<input_value, target>& records) {
+    bounded_total<Network>& total = this->part_->total;
+    typename base::lent_memory lent{total, this->update_};
+    total.clear(this->sensitivity_);
+    this->add_chunks(records);
+    this->add_chunk(records);
+    const auto noised = total + gaussian_noise(*this->options_.noise, generator_);
+>>>>>>> s4-cuda
     std::visit(
         [&](auto& optimizer) {
-          optimizer_access::release_in_place(optimizer, *executor_, *network_, total, noised, *options_.divisor);
+          optimizer_access::release_in_place(optimizer, *this->executor_, *this->network_, total, noised,
+                                             *this->options_.divisor);
         },
-        part_->optimizer);
+        this->part_->optimizer);
     lent.holds_what_was_released();
   }
-  void run_on_device(bool last, std::uint64_t noise_step) {
-    part_->run(records_, last, noise_step);
-    if (options_.private_metrics) {
-      const std::span<double> chunk_losses{losses_.data(), records_.size()};
-      const std::span<double> chunk_norms{norms_.data(), records_.size()};
-      part_->fetch_facts(chunk_losses, chunk_norms);
-      note(chunk_losses, chunk_norms);
-    }
-    records_.clear();
-  }
 
-  /// All records of this step, in chunks but for the last ones, which stay in `records_`.
-  void add_chunks(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
-    for_each_drawn(sampling_step, records.size(), [&](std::uint64_t record) {
-      if (!on_a_device && !fits(records, record)) {
-        leave_out();
-        return;
-      }
-      if (records_.size() == options_.max_batch.count) add_chunk(records);
-      records_.push_back(static_cast<std::uint32_t>(record));
-    });
-  }
-  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
-  template <class Visitor>
-  void for_each_drawn(std::uint64_t sampling_step, std::uint64_t record_count, Visitor&& visit) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
-    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
-      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
-        options_.sampling->mark(generator_.key(), sampling_step, first + task * share,
-                                std::span{drawn_}.subspan(task * share / 64, share / 64));
-      });
-      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
-    }
-  }
-
-  void add_chunk(const dataset<input_value, target>& records) {
-    if (records_.empty()) return;
-    if constexpr (on_a_device) {
-      run_on_device(false, 0);
-    } else {
-      add_chunk_on_host(records);
-    }
-  }
-  void add_chunk_on_host(const dataset<input_value, target>& records) {
-    const batch<Network, Loss> chunk{records, records_};
-    const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
-    with_clipped(gradients_of_chunk, [&](const auto& sum) {
-      if (!options_.private_metrics) {
-        evaluate_into(*executor_, accumulate(part_->total, sum));
-        return;
-      }
-      const auto gradients = sum.leaf();
-      const std::span<double> chunk_losses{losses_.data(), chunk.size()};
-      const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
-                                 assign(chunk_norms, l2_norms(gradients)));
-      note(chunk_losses, chunk_norms);
-    });
-    records_.clear();
-  }
-  void leave_out() noexcept {
-    if (!options_.private_metrics) return;
-    ++metrics_.batch_size;
-    ++metrics_.non_finite;
-    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
-    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
-      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
-      ++metrics_.batch_size;
-      metrics_.mean_loss += chunk_losses[i];
-      if (!is_finite_norm<scalar>(chunk_norms[i])) {
-        ++metrics_.non_finite;
-        continue;
-      }
-      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
-    }
-  }
-
-  const Executor* executor_;
-  Network* network_;
-  [[no_unique_address]] Loss loss_;
-  dp_sgd_options options_;
   Generator generator_;
-  tape<Network> tape_;
-  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_;    ///< of every sum
-  double clip_norm_ = 0;  ///< above it, a norm counts as clipped
-  layer_randomness randomness_;
-  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
-  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
-  std::vector<std::uint32_t> records_;
-  std::vector<double> losses_;
-  std::vector<double> norms_;
-  step_metrics metrics_;
-  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
 };
 
 /// Of a network or a loss that is explained to be wrong.
@@ -20379,6 +21301,9 @@ template <class Network, class Loss, class Generator, class Executor>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
+<<<<<<< HEAD
+=======
+>>>>>>> s4-cuda
 // pergrad/version.hpp - the version of the library; the build reads it from here and from nowhere else.
 
 #define PERGRAD_VERSION_MAJOR 0
@@ -20523,6 +21448,15 @@ inline constexpr int warp_size = 32;
   return __builtin_sqrtf(x);
 #endif
 }
+
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
+  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+}
+/// Only floats have a TF32.
+[[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 
 template <class Value>
 [[nodiscard]] PERGRAD_HD constexpr Value smaller_of(Value a, Value b) noexcept {
@@ -20753,6 +21687,7 @@ struct op_row {
   int backward = 0;
   int input_gradient = 0;
   int input2_gradient = 0;
+  int handed_on = 0;   ///< another node reads the output
   int accumulate = 0;  ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
@@ -20940,13 +21875,6 @@ struct batch_values {
 }  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
-
-/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
-[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
-  const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
-  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
-}
 
 /// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
 template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
@@ -21173,14 +22101,14 @@ struct affine_operands {
   int most_samples = 0;  ///< of a physical batch
   int accumulate = 0;    ///< forward, adjoint: the result is added to what is there
   int tf32 = 0;          ///< round operands to TF32
+  int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
   [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept {
-    if constexpr (sizeof(Scalar) == sizeof(float)) {
-      return tf32 != 0 ? round_to_tf32(value) : value;
-    } else {
-      return value;
-    }
+    return tf32 != 0 ? round_to_tf32(value) : value;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
+    return tf32_result != 0 ? round_to_tf32(value) : value;
   }
   /// Element k of view t of sample b.
   [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
@@ -21219,7 +22147,7 @@ struct affine_forward {
   }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
     const int t = on.map.positions.divide(column);
-    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = value;
+    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = on.stored(value);
   }
 };
 
@@ -21258,7 +22186,7 @@ struct affine_adjoint {
   }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = value;
+    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = on.stored(value);
   }
 };
 
@@ -21397,6 +22325,20 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
+/// The plan for a node's rows and leaves.
+[[nodiscard]] constexpr gemm_way forward_way(const op_row& row) noexcept {
+  return choose_gemm(gemm_product::forward, row.view, row.in >= 0);
+}
+[[nodiscard]] constexpr gemm_way adjoint_way(const op_row& row) noexcept {
+  return choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0);
+}
+[[nodiscard]] constexpr gemm_way sum_way(const outer_leaf& leaf) noexcept {
+  return choose_gemm(gemm_product::sums, leaf.view, false);
+}
+[[nodiscard]] constexpr gemm_way squares_way(const outer_leaf& leaf) noexcept {
+  return choose_gemm(gemm_product::squares, leaf.view, false);
+}
+
 /// Samples for which workspaces must be there if any product goes to cuBLAS.
 [[nodiscard]] constexpr int library_capacity(int max_batch) noexcept {
   return (max_batch + library_slice - 1) / library_slice * library_slice;
@@ -21423,6 +22365,13 @@ template <class Device>
 concept has_library_gemm = requires(Device& device, const gemm_call& call) {
   device.library_gemm(call);
 };
+
+/// What becomes of a planned way: cuBLAS is called by a device that can, for floats.
+template <class Device, class Scalar>
+[[nodiscard]] constexpr gemm_way way_on(gemm_way planned) noexcept {
+  const bool callable = has_library_gemm<Device> && sizeof(Scalar) == sizeof(float);
+  return planned == gemm_way::library && !callable ? gemm_way::square : planned;
+}
 
 /// What a `gemm_call` means: for devices that the host plays.
 inline void play_gemm(const gemm_call& call) noexcept {
@@ -21497,6 +22446,34 @@ struct bias_kernel {
   }
 };
 
+/// Stores what cuBLAS has left at a place of every sample as TF32; blocks() of them.
+template <class Scalar, int Threads>
+struct rounding_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+  batch_values<Scalar> values;
+  const step_state* state = nullptr;
+  int place = 0;
+  int count = 0;
+  int most_samples = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (block.index() >= static_cast<int>(state->count)) return;
+    block.each([&](int t) {
+      Scalar* at = values.at(block.index(), place);
+      for (int i = t; i < count; i += threads) at[i] = round_to_tf32(at[i]);
+    });
+  }
+};
+template <class Device, class Scalar>
+void launch_rounding(Device& device, const affine_operands<Scalar>& on, int place, int count) {
+  if (on.tf32_result == 0) return;
+  const rounding_kernel<Scalar, 128> kernel{on.values, on.state, place, count, on.most_samples};
+  device.launch(kernel, kernel.blocks());
+}
+
 /// Calls launch(kernel) with the own kernel of tiles `way` for `problem`.
 template <class Scalar, class Problem, class Launch>
 void with_gemm_kernel(gemm_way way, const Problem& problem, Launch&& launch) {
@@ -21519,7 +22496,8 @@ void launch_forward(Device& device, gemm_way way, const affine_operands<Scalar>&
         const bias_kernel<Scalar, 128> start{on};
         device.launch(start, start.blocks());
       }
-      return library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      return launch_rounding(device, on, on.y, on.map.view.outputs);
     }
   }
   with_gemm_kernel<Scalar>(way, affine_forward<Scalar>{on},
@@ -21530,7 +22508,8 @@ template <class Device, class Scalar>
 void launch_adjoint(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
     if (way == gemm_way::library && on.bias == nullptr) {
-      return library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      return launch_rounding(device, on, on.x, on.map.view.view_width());
     }
   }
   with_gemm_kernel<Scalar>(way, affine_adjoint<Scalar>{on},
@@ -21607,6 +22586,19 @@ class cublas_library {
 
 #include <functional>
 #include <map>
+
+namespace pergrad::inline v0_1 {
+
+/// Choices of an executor on a device.
+struct device_options {
+  /// What layers hand to each other, and its gradients, is stored with the 10 bits of fraction that TF32 has, and
+  /// products of matrices may round weights so, too. That lets cuBLAS use tensor cores; the library's own kernels only
+  /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
+  /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
+  bool tf32 = false;
+};
+
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -21706,6 +22698,7 @@ class emulated_device {
   }
   void upload(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("uploads");
+    count_to_failure();
     require_inside(to, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.uploads;
@@ -21723,6 +22716,7 @@ class emulated_device {
   template <kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
     if (blocks <= 0) return;
+    count_to_failure();
     ++statistics_.launches;
     submit([kernel, blocks, this] { play(kernel, blocks, order_); });
   }
@@ -21743,6 +22737,7 @@ class emulated_device {
   }
   void replay(graph& recorded) {
     refuse_in_capture("replays");
+    count_to_failure();
     ++statistics_.replays;
     for (const auto& node : recorded.nodes_) node();
   }
@@ -21752,6 +22747,9 @@ class emulated_device {
     ++statistics_.waits;
   }
 
+  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
+  /// replay. Nothing of it is done then.
+  void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
   /// In which order threads and blocks are played from now on.
   void play_in(play_order order) noexcept { order_ = order; }
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
@@ -21765,6 +22763,11 @@ class emulated_device {
       capturing_->nodes_.emplace_back(std::forward<Function>(node));
     } else {
       node();
+    }
+  }
+  void count_to_failure() {
+    if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
+      throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");
     }
   }
   void refuse_in_capture(const char* what) const {
@@ -21786,6 +22789,7 @@ class emulated_device {
 
   std::map<void*, std::size_t> memory_;
   statistics statistics_;
+  std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
   play_order order_;
   graph* capturing_ = nullptr;
 };
@@ -22144,6 +23148,9 @@ static_assert(device<cuda_device>);
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
+// pergrad/cuda/describe.hpp - a network as a table of what a device does with it: who forms which product, how norms
+// are found, and what memory that takes
+
 // pergrad/cuda/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
 
 // pergrad/cuda/engine.hpp - carries out one evaluation on a device
@@ -22217,8 +23224,9 @@ struct update_settings {
   double stability;
 };
 
-/// The kernel at the head of this file; `blocks()` of them. `Rule` is one of `update::`, `Noise` 1 or 0.
-template <class Scalar, int Rule, int Noise>
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
 struct update_kernel {
   static constexpr int threads = 256;
   static constexpr int tile = static_cast<int>(pergrad::detail::gaussian_tile);
@@ -22238,6 +23246,8 @@ struct update_kernel {
   Scalar* first;             ///< velocity or first moment
   Scalar* second;            ///< second moment
   Scalar* released;          ///< gets the noised sums; nullptr: nobody asked
+  int rule;                  ///< one of `update::`
+  int noise;                 ///< 0: none
 
   [[nodiscard]] int blocks() const noexcept { return blocks_for(count, tile); }
 
@@ -22252,7 +23262,7 @@ struct update_kernel {
         const std::int64_t element = begin + half * threads + t;
         if (element < count) sums[t][half] = sum_of_lanes(element);
       }
-      if (Noise != 0 && t < 48) {
+      if (noise != 0 && t < 48) {
         std::uint32_t words[16];
         make_random_block(at_step(settings.noise, state->noise_step),
                           static_cast<std::uint32_t>(48 * block.index() + t), words);
@@ -22261,7 +23271,7 @@ struct update_kernel {
     });
     block.each([&](int t) {
       float gaussians[2] = {0, 0};
-      if (Noise != 0) {
+      if (noise != 0) {
         pergrad::detail::box_muller<1>(shared.words[t], shared.words[part + t], shared.words[2 * part + t],
                                        gaussians[0], gaussians[1]);
       }
@@ -22269,7 +23279,7 @@ struct update_kernel {
         const std::int64_t element = begin + half * threads + t;
         if (element >= count) continue;
         Scalar value = sums[t][half];
-        if (Noise != 0) value = fma(settings.deviation, static_cast<Scalar>(gaussians[half]), value);
+        if (noise != 0) value = fma(settings.deviation, static_cast<Scalar>(gaussians[half]), value);
         use(element, value);
       }
     });
@@ -22282,21 +23292,24 @@ struct update_kernel {
     return sum;
   }
   PERGRAD_HD void use(std::int64_t element, Scalar value) const noexcept {
-    if constexpr (Rule == update::release_only) {
-      if (settings.divisor != 1) value = static_cast<Scalar>(static_cast<double>(value) / settings.divisor);
+    if (rule == update::release_only && settings.divisor != 1) {
+      value = static_cast<Scalar>(static_cast<double>(value) / settings.divisor);
     }
     if (released != nullptr) released[element] = value;
-    if constexpr (Rule == update::sgd) {
-      rules::sgd_rule<Scalar>{static_cast<Scalar>(rules::product(state->rate, settings.scale))}(value,
-                                                                                                parameters[element]);
-    }
-    if constexpr (Rule == update::momentum) {
-      rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                   settings.momentum}(value, parameters[element], first[element]);
-    }
-    if constexpr (Rule == update::adam) {
-      rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
-                               settings.scale)(value, parameters[element], first[element], second[element]);
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(rules::product(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability,
+                                        settings.scale)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
     }
   }
 };
@@ -23524,7 +24537,9 @@ inline constexpr int weigh = 32;
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
-template <class Scalar, class Loss, class Functions, int Threads>
+/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
+/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
+template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel {
   static constexpr int threads = Threads;
   using target = typename Loss::template target<Scalar>;
@@ -23544,6 +24559,7 @@ struct sample_kernel {
   int output_gradient = 0;
   int output_size = 0;
   int norms = 0;  ///< 0: nobody asks for norms or weights
+  int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
@@ -23558,7 +24574,11 @@ struct sample_kernel {
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
-      for (int i = first; i < last; ++i) nodes.forward(tables.ops[i]);
+      for (int i = first; i < last; ++i) {
+        const op_row& row = tables.ops[i];
+        nodes.forward(row);
+        if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
+      }
     }
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
@@ -23571,8 +24591,11 @@ struct sample_kernel {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
         const bool leaves_factors = row.kind == op_kind::general;  // its backward may write what its factors read
-        if (leaves_factors) nodes.backward(row);
-        if ((stages & stage::leaves) != 0) {
+        if (leaves_factors) {
+          nodes.backward(row);
+          store_rounded(block, values.to(row.saved), row.saved_size);
+        }
+        if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
             const outer_leaf& leaf = tables.outer[k];
             const norm_method chosen = method.of(leaf);
@@ -23581,9 +24604,11 @@ struct sample_kernel {
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
         }
         if (!leaves_factors) nodes.backward(row);
+        if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
+        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.out_size);
       }
     }
-    if ((stages & stage::layered_leaves) != 0) {
+    if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
       const double* squares =
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
@@ -23599,6 +24624,14 @@ struct sample_kernel {
   }
 
  private:
+  /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
+  template <class Block>
+  PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
+    if (tf32 == 0 || count == 0) return;
+    block.each([&](int t) {
+      for (int i = t; i < count; i += Threads) at[i] = round_to_tf32(at[i]);
+    });
+  }
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
@@ -23607,6 +24640,7 @@ struct sample_kernel {
                                                 samples.targets_of(sample), values.to(output_gradient));
       }
     });
+    store_rounded(block, values.to(output_gradient), output_size);
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
     block.each([&](int t) {
@@ -23886,6 +24920,7 @@ struct build_tables {
       trained[i + 1] = row.backward != 0;
       f.root[i + 1] = f.reshapes[i] ? f.root[structure::inputs[i]] : i + 1;
     }
+    for (std::size_t i = 0; i < size; ++i) t.ops[i].handed_on = f.root[i + 1] != f.root[size] ? 1 : 0;
     std::array<bool, size + 1> written{};
     written[f.root[size]] = true;
     for (std::size_t i = size; i-- > 0;) {
@@ -24371,9 +25406,10 @@ class network_memory {
   using program_type = program<Network>;
   static constexpr const auto& table = program_type::table;
 
-  network_memory(std::shared_ptr<Device> device, std::size_t max_batch)
+  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
       : device_{std::move(device)},
         max_batch_{max_batch},
+        options_{options},
         places_{lay_out<Network>(max_batch)},
         arena_{device_, places_.bytes},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
@@ -24391,6 +25427,8 @@ class network_memory {
   }
 
   [[nodiscard]] Device& device() const noexcept { return *device_; }
+  /// Whether values and gradients are stored as TF32.
+  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<scalar, float>; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -24449,6 +25487,7 @@ class network_memory {
  private:
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
+  device_options options_;
   arena_layout places_;
   allocation<Device> arena_;
   std::vector<std::byte> header_;
@@ -24541,27 +25580,30 @@ class launcher {
   template <class Loss>
   [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
     const arena_layout& places = memory_->places();
-    return sample_kernel<scalar, Loss, typename program_type::functions, sample_threads<Network>>{
-        .state = memory_->state(),
-        .tables = memory_->tables(),
-        .samples = view_,
-        .parameters = memory_->parameters(),
-        .results = {.losses = memory_->template at<double>(places.losses),
-                    .norms = memory_->template at<norm_bound>(places.norms),
-                    .squares = memory_->template at<double>(places.squares),
-                    .weights = memory_->template at<scalar>(places.weights),
-                    .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
-                    .square_stride = table.squares,
-                    .outputs = wanted.outputs},
-        .rule = wanted.rule,
-        .method = wanted.method,
-        .output = table.output,
-        .output_gradient = table.output_gradient,
-        .output_size = static_cast<int>(Network::output_shape.size()),
-        .norms = wanted.norms ? 1 : 0,
-        .stages = stage::fused,
-        .first = 0,
-        .last = program_type::size};
+    return sample_kernel < scalar, Loss, typename program_type::functions, sample_threads<Network>,
+           program_type::layered
+               ? 1
+               : 0 > {.state = memory_->state(),
+                      .tables = memory_->tables(),
+                      .samples = view_,
+                      .parameters = memory_->parameters(),
+                      .results = {.losses = memory_->template at<double>(places.losses),
+                                  .norms = memory_->template at<norm_bound>(places.norms),
+                                  .squares = memory_->template at<double>(places.squares),
+                                  .weights = memory_->template at<scalar>(places.weights),
+                                  .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                                  .square_stride = table.squares,
+                                  .outputs = wanted.outputs},
+                      .rule = wanted.rule,
+                      .method = wanted.method,
+                      .output = table.output,
+                      .output_gradient = table.output_gradient,
+                      .output_size = static_cast<int>(Network::output_shape.size()),
+                      .norms = wanted.norms ? 1 : 0,
+                      .tf32 = memory_->tf32() ? 1 : 0,
+                      .stages = stage::fused,
+                      .first = 0,
+                      .last = program_type::size};
   }
 
   [[nodiscard]] affine_operands<scalar> operands(const affine_view& view, int x, int y, int samples) const {
@@ -24591,8 +25633,10 @@ class launcher {
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
       auto on = operands(row.view, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
+      on.tf32 = memory_->tf32() ? 1 : 0;
+      on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_forward(device(), choose_gemm(gemm_product::forward, row.view, row.in >= 0), on, wanted.samples);
+      launch_forward(device(), forward_way(row), on, wanted.samples);
       waiting = i + 1;
     }
     run(waiting, program_type::size, stage::forward | stage::loss);
@@ -24609,7 +25653,8 @@ class launcher {
       auto on = operands(row.view, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
-      launch_adjoint(device(), choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0), on, wanted.samples);
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_adjoint(device(), adjoint_way(row), on, wanted.samples);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -24629,7 +25674,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = table.squares;
       problem.tiles = leaf.square_count / leaf.view.groups;
-      with_gemm_kernel<scalar>(choose_gemm(gemm_product::squares, leaf.view, false), problem,
+      with_gemm_kernel<scalar>(squares_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     }
   }
@@ -24641,7 +25686,7 @@ class launcher {
       problem.lanes = memory_->template at<scalar>(memory_->places().sums) + leaf.parameters;
       problem.lane_stride = static_cast<std::int64_t>(Network::parameter_count);
       problem.lane_count = lane_count<Network>;
-      with_gemm_kernel<scalar>(choose_gemm(gemm_product::sums, leaf.view, false), problem,
+      with_gemm_kernel<scalar>(sum_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     };
     if (leaf.view.positions() > 1) {
@@ -24669,8 +25714,8 @@ class engine {
   static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
   static constexpr std::size_t width = Network::output_shape.size();
 
-  engine(std::shared_ptr<Device> device, std::size_t max_batch)
-      : memory_{std::move(device), max_batch},
+  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
+      : memory_{std::move(device), max_batch, options},
         inputs_(max_batch * Network::input_shape.size()),
         targets_(max_batch * most_targets<Network> * target_bytes),
         records_(max_batch),
@@ -24686,7 +25731,8 @@ class engine {
   [[nodiscard]] network_memory<Network, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  template <class Loss>
+  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled.
+  template <bool Backward, class Loss>
   void run(const Network& network, const batch<Network, Loss>& samples, const request_type& request) {
     using target = target_of<Loss, scalar>;
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
@@ -24699,6 +25745,11 @@ class engine {
       std::copy_n(samples.input(sample), Network::input_shape.size(), inputs_.data() + b * Network::input_shape.size());
       std::memcpy(targets_.data() + b * target_count * sizeof(target), samples.targets(sample).data(),
                   target_count * sizeof(target));
+    }
+    if (memory_.tf32()) {
+      for (std::size_t i = 0; i < request.count * Network::input_shape.size(); ++i) {
+        inputs_[i] = round_to_tf32(inputs_[i]);
+      }
     }
     memory_.put(places.parameters, network.all_parameters().data(), network.all_parameters().size());
     memory_.put(places.inputs, inputs_.data(), request.count * Network::input_shape.size());
@@ -24716,13 +25767,15 @@ class engine {
                                    .outputs = memory_.template at<scalar>(places.outputs),
                                    .samples = static_cast<int>(request.count)});
 
-    const bool facts_wanted = request.backward && request.needs_facts();
-    if (request.direction != nullptr) {
-      memory_.put(places.released, request.direction, parameter_count);
-      device.launch(projection_kernel<scalar, target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                   memory_.template at<const scalar>(places.released),
-                                                                   memory_.template at<double>(places.projections)},
-                    static_cast<int>(request.count));
+    const bool facts_wanted = Backward && request.backward && request.needs_facts();
+    if constexpr (Backward) {
+      if (request.direction != nullptr) {
+        memory_.put(places.released, request.direction, parameter_count);
+        device.launch(projection_kernel<scalar, target, sum_threads>{memory_.state(), memory_.tables(), view, method,
+                                                                     memory_.template at<const scalar>(places.released),
+                                                                     memory_.template at<double>(places.projections)},
+                      static_cast<int>(request.count));
+      }
     }
     if (facts_wanted || request.observer_count > 0) fetch_facts(request, facts_wanted);
     for (std::size_t b = 0; b < request.count; ++b) {
@@ -24730,9 +25783,11 @@ class engine {
         request.observers[k].observe(request.observers[k].context, facts_of(request, b, facts_wanted));
       }
     }
-    if (!request.backward) return;
-    for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
-    if (request.rows != nullptr) write_rows(request, view, method);
+    if constexpr (Backward) {
+      if (!request.backward) return;
+      for (std::size_t k = 0; k < request.sum_count; ++k) form_sum(request, request.sums[k], launch, method);
+      if (request.rows != nullptr) write_rows(request, view, method);
+    }
   }
 
  private:
@@ -24780,13 +25835,14 @@ class engine {
                 .per_layer = sum.per_layer,
                 .squares = sum.squares,
                 .samples = static_cast<int>(request.count)});
-    update_kernel<scalar, update::release_only, 0> reduce{};
+    update_kernel<scalar> reduce{};
     reduce.state = memory_.state();
     reduce.settings.divisor = 1;
     reduce.lanes = memory_.template at<const scalar>(places.sums);
     reduce.lane_count = lane_count<Network>;
     reduce.lane_stride = reduce.count = static_cast<std::int64_t>(parameter_count);
     reduce.released = memory_.template at<scalar>(places.released);
+    reduce.rule = update::release_only;
     memory_.device().launch(reduce, reduce.blocks());
     memory_.get(total_.data(), places.released, parameter_count);
     const auto scale = static_cast<scalar>(sum.scale);
@@ -24851,10 +25907,14 @@ class basic_device_executor {
   static constexpr bool is_device_executor = true;
   using device_type = Device;
 
-  /// Arguments are the device's own, such as a stream. Throws what the device throws where there is none.
-  template <class... Arguments>
-  explicit basic_device_executor(Arguments&&... arguments)
-      : device_{std::make_shared<Device>(std::forward<Arguments>(arguments)...)} {}
+  /// Throws what the device throws where there is none.
+  explicit basic_device_executor(const device_options& options = {})
+      : device_{std::make_shared<Device>()}, options_{options} {}
+  /// `handle` is the device's own: a stream. Throws what the device throws.
+  template <class Handle>
+  requires std::constructible_from<Device, Handle>
+  explicit basic_device_executor(Handle&& handle, const device_options& options = {})
+      : device_{std::make_shared<Device>(std::forward<Handle>(handle))}, options_{options} {}
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
   ~basic_device_executor() = default;
@@ -24863,6 +25923,7 @@ class basic_device_executor {
   [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
   { return Device::missing(); }
 
+  [[nodiscard]] const device_options& options() const noexcept { return options_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
   /// The host thread that finishes what the device began.
@@ -24880,15 +25941,15 @@ class basic_device_executor {
   template <class Network>
   [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
     using engine = on_device::engine<Network, Device>;
-    auto made = std::make_shared<engine>(device_, max_batch);
+    auto made = std::make_shared<engine>(device_, max_batch, options_);
     const std::size_t bytes = made->bytes();
     return {std::move(made), &detail::kind_mark<engine>, bytes};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
-  template <class Network, class Loss>
+  template <bool Backward, class Network, class Loss>
   void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
            const on_host::run_request<typename Network::scalar>& request) const {
-    engine_of(tape).run(network, samples, request);
+    engine_of(tape).template run<Backward>(network, samples, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
@@ -24904,11 +25965,98 @@ class basic_device_executor {
 
  private:
   std::shared_ptr<Device> device_;
+  device_options options_;
   host crew_{threads{1}};
 };
 
 /// A device that the host plays, as an executor: for tests, and for programs on machines without a GPU.
 using emulated = basic_device_executor<on_device::emulated_device>;
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// One entry of a network's unfolded list, as a device runs it.
+struct device_description {
+  std::string layer;
+  shape in;
+  shape out;
+  std::size_t parameters = 0;
+  /// Who forms y: `sample kernel`, a tiled kernel for the whole batch, or cuBLAS; `-` where nothing is to do.
+  std::string_view forward = "-";
+  std::string_view backward = "-";  ///< the same for the gradient of x
+  std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
+  std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a tiled kernel
+};
+
+/// The rows of `describe<Network>(executor)`.
+template <class Network, on_device::device Device>
+[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/) {
+  using program = on_device::program<Network>;
+  using structure = typename Network::structure;
+  using on_device::op_kind;
+  constexpr const auto& table = program::table;
+  const auto way = [](on_device::gemm_way planned) {
+    return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
+  };
+  std::array<device_description, structure::size> rows;
+  detail::for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    device_description& to = rows[i];
+    const on_device::op_row& row = table.ops[i];
+    to.layer = detail::layer_name<typename structure::template layer_at<i>>();
+    to.in = structure::shapes[structure::inputs[i]];
+    to.out = structure::shapes[i + 1];
+    to.parameters = structure::parameter_counts[i];
+    if (row.out_size > 0) {
+      const bool is_product = program::layered && row.kind == op_kind::affine;
+      const bool has_gradient =
+          row.input_gradient != 0 || row.input2_gradient != 0 || (row.kind == op_kind::general && row.backward != 0);
+      to.forward = is_product ? way(on_device::forward_way(row)) : "sample kernel";
+      if (has_gradient) to.backward = is_product ? way(on_device::adjoint_way(row)) : "sample kernel";
+    }
+    if (to.parameters == 0) return;
+    to.norm = structure::trained_counts[i] == 0 ? "frozen" : name_of(norm_method::elementwise);
+    if (structure::trained_counts[i] > 0) to.sum = "sum kernel";
+    for (int k = row.first_outer; k < row.last_outer; ++k) {
+      const on_device::outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+      to.norm = name_of(leaf.method);
+      if (program::layered) to.sum = way(on_device::sum_way(leaf));
+    }
+  });
+  return rows;
+}
+
+/// A table of the network's entries on a device: who forms which product, how norms are found, who adds up; with the
+/// plan, the lanes of the sums and the bytes that a tape for batches of `batch` takes there, all in one allocation.
+template <class Network, on_device::device Device>
+[[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
+  char line[512];
+  std::string text;
+  const auto print = [&](const auto&... values) {
+    std::snprintf(line, sizeof line, values...);
+    text += line;
+  };
+  constexpr const char* format = "%5s  %-48.48s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
+  print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum");
+  std::size_t number = 0;
+  for (const device_description& row : describe_rows<Network>(executor)) {
+    print(format, std::to_string(number++).c_str(), row.layer.c_str(), detail::to_text(row.in).c_str(),
+          detail::to_text(row.out).c_str(), std::to_string(row.parameters).c_str(), std::string{row.forward}.c_str(),
+          std::string{row.backward}.c_str(), std::string{row.norm}.c_str(), std::string{row.sum}.c_str());
+  }
+  using program = on_device::program<Network>;
+  constexpr bool layered = program::layered;
+  print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
+                               : "fused: a block takes a sample through everything, in one launch");
+  print(
+      "total  %zu parameters, %d lanes, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches of up "
+      "to %zu\n",
+      Network::parameter_count, on_device::lane_count<Network>, executor.options().tf32 ? "TF32" : "no TF32",
+      static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
+      on_device::lay_out<Network>(batch.count).bytes, batch.count);
+  return text;
+}
 
 }  // namespace pergrad::inline v0_1
 // pergrad/cuda/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
@@ -24986,9 +26134,12 @@ class trainer {
     clip_groups(groups, rule.bounds);
   }
 
+  /// The numbers of the data set have changed where they lie: the next step copies them again.
+  void forget_records() noexcept { captured_ = false; }
+
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
-  /// yet. A data set is copied when it is first seen, and again if another lies at another place or has another size;
-  /// its numbers must not change in between.
+  /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
+  /// `forget_records`.
   void prepare(const records_type& records) {
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
@@ -25010,7 +26161,7 @@ class trainer {
       records_ = {executor_->shared_device(), bytes};
     }
     if (records.size() > 0) {
-      memory_->device().upload(records_.template at<void>(0), inputs, input_bytes);
+      upload_inputs(static_cast<const scalar*>(inputs), records.size() * Network::input_shape.size());
       memory_->device().upload(records_.template at<void>(target_start), records.targets().data(),
                                records.targets().size_bytes());
     }
@@ -25030,7 +26181,7 @@ class trainer {
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
-          rules::adam_bias_at(++updates_, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
+          rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
       state.correction = bias.correction;
     }
@@ -25038,6 +26189,7 @@ class trainer {
     memory_->device().replay(graph_);
     position_ = last ? 0 : position_ + records.size();
     if (last) {
+      ++updates_;
       is_released_ = true;
       pergrad::detail::network_access::remote(*network_).newer = true;
     }
@@ -25077,6 +26229,18 @@ class trainer {
     rule_.group_of = memory_->template at<const int>(places.groups);
     rule_.groups = static_cast<int>(Groups);
   }
+  /// With TF32 the device's copy is rounded; its kernels read it as it is.
+  void upload_inputs(const scalar* inputs, std::size_t count) {
+    if (!memory_->tf32())
+      return memory_->device().upload(records_.template at<void>(0), inputs, count * sizeof(scalar));
+    std::vector<scalar> part(std::min(count, std::size_t{1} << 16U));
+    for (std::size_t first = 0; first < count; first += part.size()) {
+      const std::size_t size = std::min(part.size(), count - first);
+      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
+      memory_->device().upload(records_.template at<scalar>(first * sizeof(scalar)), part.data(),
+                               size * sizeof(scalar));
+    }
+  }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<scalar*>(to), memory_->places().parameters,
                  Network::parameter_count + Network::frozen_parameter_count);
@@ -25091,29 +26255,28 @@ class trainer {
       launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .samples = most});
-      if (options_.optimizer == optimizer_kind::adam) {
-        launch_update<update::adam>();
-      } else if (options_.momentum > 0) {
-        launch_update<update::momentum>();
-      } else {
-        launch_update<update::sgd>();
-      }
+      launch_update();
     });
     captured_ = true;
   }
-  template <int Rule>
+  [[nodiscard]] int rule() const {
+    if (options_.optimizer == optimizer_kind::adam) return update::adam;
+    return options_.momentum > 0 ? update::momentum : update::sgd;
+  }
   void launch_update() {
     const arena_layout& places = memory_->places();
-    const update_kernel<scalar, Rule, 1> kernel{.state = memory_->state(),
-                                                .settings = settings_,
-                                                .lanes = memory_->template at<const scalar>(places.sums),
-                                                .lane_count = lane_count<Network>,
-                                                .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
-                                                .count = static_cast<std::int64_t>(Network::parameter_count),
-                                                .parameters = memory_->parameters(),
-                                                .first = memory_->template at<scalar>(places.first_moment),
-                                                .second = memory_->template at<scalar>(places.second_moment),
-                                                .released = memory_->template at<scalar>(places.released)};
+    const update_kernel<scalar> kernel{.state = memory_->state(),
+                                       .settings = settings_,
+                                       .lanes = memory_->template at<const scalar>(places.sums),
+                                       .lane_count = lane_count<Network>,
+                                       .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
+                                       .count = static_cast<std::int64_t>(Network::parameter_count),
+                                       .parameters = memory_->parameters(),
+                                       .first = memory_->template at<scalar>(places.first_moment),
+                                       .second = memory_->template at<scalar>(places.second_moment),
+                                       .released = memory_->template at<scalar>(places.released),
+                                       .rule = rule(),
+                                       .noise = 1};
     memory_->device().launch(kernel, kernel.blocks());
   }
 
@@ -25144,7 +26307,14 @@ namespace pergrad::inline v0_1 {
 /// `cuda::missing()` says beforehand what is missing.
 using cuda = basic_device_executor<on_device::cuda_device>;
 
+/// Its choices: `cuda exec{cuda_options{.tf32 = true}};` or `cuda exec{stream, {.tf32 = true}};`.
+using cuda_options = device_options;
+
 }  // namespace pergrad::inline v0_1
+#endif
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
 #endif
 
 #endif  // PERGRAD_SINGLE_HEADER_INCLUDED

@@ -103,6 +103,7 @@
 #include <pergrad/train/checkpoint.hpp>
 #include <pergrad/train/classifier.hpp>
 #include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/version.hpp>
 

@@ -101,10 +101,11 @@ struct both {
   pg::tape<Network> device_tape;
   pg::batch<Network, Loss> batch;
 
-  explicit both(std::size_t count, play_order order = play_order::forward, std::uint32_t seed = 3)
+  explicit both(std::size_t count, play_order order = play_order::forward, std::uint32_t seed = 3,
+                const pg::device_options& options = {})
       : inputs(make_inputs(count, seed)),
         targets(make_targets(count, seed)),
-        device{order},
+        device{order, options},
         host_tape{host, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
         device_tape{device, pg::max_batch{std::max<std::size_t>(1, count)}, pg::max_sums{4}},
         batch{std::span<const scalar>{inputs}, std::span<const target>{targets}} {}

@@ -60,9 +60,9 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_sums_to_zero) {
 }
 
 // The norm of what is added for a sample: the sum over a batch of one, and its clipped row, squared in long double.
-BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
+void check_clip_bound(const pg::device_options& options) {
   using network = cnn<float>;
-  both<network, pg::cross_entropy> it{8};
+  both<network, pg::cross_entropy> it{8, play_order::forward, 3, options};
   const auto norm = [](std::span<const float> values) {
     long double sum = 0;
     for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
@@ -91,6 +91,35 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
     }
     for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
   }
+}
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) { check_clip_bound({}); }
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_tf32) { check_clip_bound({.tf32 = true}); }
+
+BOOST_AUTO_TEST_CASE(with_tf32_norms_and_sums_see_the_numbers_that_are_stored) {
+  using network = mlp<float>;
+  both<network, pg::mean_squared_error> it{6, play_order::forward, 3, {.tf32 = true}};
+  const auto rows = it.evaluate(pg::materialise(it.on_device()));
+  std::vector<double> norms(6);
+  std::size_t unlike = 0;
+  for (std::size_t b = 0; b < 6; ++b) {
+    const auto row = std::span{rows}.subspan(b * network::parameter_count, network::parameter_count);
+    for (const float value : row) norms[b] += static_cast<double>(value) * static_cast<double>(value);
+    norms[b] = std::sqrt(norms[b]);
+    for (std::size_t o = 0; o < 9; ++o) {  // of the first layer: the bias' gradient is delta, and 22 bits are exact
+      const float delta = row[9 * 6 + o];
+      unlike += delta == pg::on_device::round_to_tf32(delta) ? 0U : 1U;
+      for (std::size_t i = 0; i < 6; ++i) {
+        unlike += row[o * 6 + i] == delta * pg::on_device::round_to_tf32(it.inputs[b * 6 + i]) ? 0U : 1U;
+      }
+    }
+  }
+  BOOST_TEST(unlike == 0U);
+  for (const pg::norm_method method : {pg::norm_method::product, pg::norm_method::gram, pg::norm_method::direct}) {
+    check_close(it.evaluate(pg::l2_norms(it.on_device().with(method, ~std::uint64_t{0}))), norms, 1e-12, "norms");
+  }
+  const auto exact = pg::unprotected::evaluate(it.host, pg::l2_norms(it.on_host()));
+  check_close(norms, exact, 5e-3, "norms without rounding");
+  BOOST_TEST((norms != exact));
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_does_not_touch_the_others_bits) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/layered_test.cpp - the plan of large networks, on networks small enough for a host that plays the device
+#include <pergrad/cuda/describe.hpp>
+
 #include "device_fixture.hpp"
 
 namespace {
@@ -40,6 +42,33 @@ BOOST_AUTO_TEST_CASE(large_networks_are_layered_and_small_ones_are_not) {
   BOOST_TEST((pg::on_device::plan_of<mlp<float>> == pg::on_device::plan_kind::fused));
 }
 
+BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
+  const pg::emulated device{pg::device_options{.tf32 = true}};
+  using network = layered_cnn<float>;
+  const auto rows = pg::describe_rows<network>(device);
+  BOOST_TEST(rows[0].forward == "own kernel, 32 x 128 tiles");
+  BOOST_TEST(rows[0].backward == "-");  // nobody asks for the gradient of the input
+  BOOST_TEST(rows[0].sum == "own kernel, 32 x 128 tiles");
+  BOOST_TEST(rows[1].forward == "sample kernel");
+  BOOST_TEST(rows[1].norm == "-");
+  BOOST_TEST(rows.back().norm == "product");
+  BOOST_TEST(rows.back().backward == "own kernel, 64 x 64 tiles");
+  const std::string text = pg::describe<network>(device, pg::max_batch{17});
+  BOOST_TEST_MESSAGE(text);
+  const pg::tape<network> tape{device, pg::max_batch{17}};
+  BOOST_TEST(text.find(std::to_string(tape.bytes()) + " bytes on the device for batches of up to 17") !=
+             std::string::npos);
+  BOOST_TEST(text.find("plan   layered") != std::string::npos);
+  BOOST_TEST(text.find(", TF32,") != std::string::npos);
+
+  using small = mlp<float>;
+  for (const auto& row : pg::describe_rows<small>(device)) BOOST_TEST(row.forward == "sample kernel");
+  BOOST_TEST(pg::describe<small>(pg::emulated{}).find("plan   fused") != std::string::npos);
+  // What cuBLAS may do is the plan's choice where the device can call it.
+  static_assert(pg::on_device::way_on<pg::on_device::emulated_device, float>(pg::on_device::gemm_way::library) ==
+                pg::on_device::gemm_way::square);
+}
+
 BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
   // The sums are products: as with the host's direct method, the bounds hold what their rounding may add.
   compare<layered_cnn<float>, pg::cross_entropy, pg::norm_method::direct>("layered cnn, float");
@@ -47,9 +76,9 @@ BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
   compare<layered_mix<double>, pg::mean_squared_error>("layered mix, double");
 }
 
-BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
+void check_clip_bound(const pg::device_options& options) {
   using network = layered_cnn<float>;
-  both<network, pg::cross_entropy> it{1};
+  both<network, pg::cross_entropy> it{1, play_order::forward, 3, options};
   const auto norm = [](const std::vector<float>& values) {
     long double sum = 0;
     for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
@@ -68,6 +97,22 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
     }
     for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
   }
+}
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) { check_clip_bound({}); }
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_tf32) { check_clip_bound({.tf32 = true}); }
+
+BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
+  using network = layered_cnn<float>;
+  both<network, pg::cross_entropy> it{6, play_order::forward, 3, {.tf32 = true}};
+  const auto rows = it.evaluate(pg::materialise(it.on_device()));
+  std::vector<double> norms(6);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    norms[i / network::parameter_count] += static_cast<double>(rows[i]) * static_cast<double>(rows[i]);
+  }
+  for (double& norm : norms) norm = std::sqrt(norm);
+  check_close(it.evaluate(pg::l2_norms(it.on_device())), norms, 1e-6, "norms");
+  check_close(it.evaluate(pg::outputs(it.on_device())), pg::unprotected::evaluate(it.host, pg::outputs(it.on_host())),
+              1e-2, "outputs");
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {

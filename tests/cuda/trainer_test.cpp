@@ -85,6 +85,17 @@ BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_physical_batch_or_on_the_order_of_thr
   check_same(trained(pg::emulated{play_order::shuffled}, options, 6), wanted, "shuffled");
 }
 
+BOOST_AUTO_TEST_CASE(with_tf32_training_is_nearly_the_same_and_its_bits_do_not_know_the_physical_batch) {
+  auto options = usual_options();
+  const pg::emulated device{pg::device_options{.tf32 = true}};
+  const auto wanted = trained(device, options, 4);
+  const auto exact = trained(pg::emulated{}, options, 4);
+  check_close(wanted, exact, 1e-2, "TF32");
+  BOOST_TEST((wanted != exact));
+  options.max_batch = pg::max_batch{7};
+  check_same(trained(device, options, 4), wanted, "physical batches of 7");
+}
+
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing_waits_for_nothing_and_replays_one_graph) {
   const records_of_noise data;
   const auto view = data.view();
@@ -140,6 +151,73 @@ BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
     return seen;
   };
   check_close(run(device), run(host), 1e-5, "parameters");
+}
+
+// Without noise and with every record in every batch, a step's numbers do not depend on the generator's steps.
+BOOST_AUTO_TEST_CASE(a_step_that_fails_halfway_leaves_nothing_behind) {
+  const records_of_noise data;
+  auto options = usual_options();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
+  options.noise = pg::noise_multiplier{0};
+  options.divisor = pg::expected_batch_size{300};
+  options.max_batch = pg::max_batch{100};  // three physical batches: an upload and a replay each
+  options.optimizer = pg::optimizer_kind::adam;
+  const auto run = [&](std::size_t failure) {
+    const pg::emulated device;
+    network net{device, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    trainer.step(data.view());
+    if (failure > 0) {
+      device.device().fail_after(failure);
+      BOOST_CHECK_THROW(trainer.step(data.view()), std::runtime_error);
+    }
+    trainer.step(data.view());
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  const auto wanted = run(0);
+  for (const std::size_t failure : {1U, 2U, 3U, 4U, 5U, 6U}) {
+    check_same(run(failure), wanted, "call " + std::to_string(failure) + " of a step failed");
+  }
+}
+BOOST_AUTO_TEST_CASE(a_first_step_that_fails_anywhere_can_be_repeated) {
+  const records_of_noise data;
+  auto options = usual_options();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
+  options.noise = pg::noise_multiplier{0};
+  const auto run = [&](std::size_t failure) {
+    const pg::emulated device;
+    network net{device, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    if (failure > 0) {
+      device.device().fail_after(
+          failure);  // parameters, inputs, targets, three launches of the capture, the first batch
+      BOOST_CHECK_THROW(trainer.step(data.view()), std::runtime_error);
+      for (const float value : trainer.last_update().values()) BOOST_REQUIRE(value == 0);
+    }
+    trainer.step(data.view());
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  const auto wanted = run(0);
+  for (std::size_t failure = 1; failure <= 8; ++failure) {
+    check_same(run(failure), wanted, "call " + std::to_string(failure) + " of the first step failed");
+  }
+}
+BOOST_AUTO_TEST_CASE(records_that_change_in_place_are_copied_again_when_the_trainer_is_told) {
+  const auto options = usual_options();
+  const auto run = [&](const auto& executor, bool tells) {
+    records_of_noise data;
+    network net{executor, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    trainer.step(data.view());
+    for (float& value : data.inputs) value *= 0.5F;
+    if (tells) trainer.records_changed();
+    trainer.step(data.view());
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  const auto wanted = run(pg::host{pg::threads{1}}, true);
+  check_same(run(pg::host{pg::threads{1}}, false), wanted, "the host reads the memory itself");
+  check_close(run(pg::emulated{}, true), wanted, 1e-5, "told");
+  BOOST_TEST((run(pg::emulated{}, false) != run(pg::emulated{}, true)));
 }
 
 BOOST_AUTO_TEST_CASE(private_metrics_are_the_hosts) {

@@ -200,6 +200,7 @@ struct build_tables {
       trained[i + 1] = row.backward != 0;
       f.root[i + 1] = f.reshapes[i] ? f.root[structure::inputs[i]] : i + 1;
     }
+    for (std::size_t i = 0; i < size; ++i) t.ops[i].handed_on = f.root[i + 1] != f.root[size] ? 1 : 0;
     std::array<bool, size + 1> written{};
     written[f.root[size]] = true;
     for (std::size_t i = size; i-- > 0;) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pergrad/cuda/cuda_device.cuh>
+#include <pergrad/cuda/describe.hpp>
 #include <pergrad/cuda/executor.hpp>
 #include <pergrad/cuda/trainer.hpp>
 
@@ -12,5 +13,8 @@ namespace pergrad::inline v0_1 {
 /// `host exec;`. Nothing else in a program changes. Throws cuda_unavailable where there is no usable GPU;
 /// `cuda::missing()` says beforehand what is missing.
 using cuda = basic_device_executor<on_device::cuda_device>;
+
+/// Its choices: `cuda exec{cuda_options{.tf32 = true}};` or `cuda exec{stream, {.tf32 = true}};`.
+using cuda_options = device_options;
 
 }  // namespace pergrad::inline v0_1

@@ -31,6 +31,19 @@
 
 #include <pergrad/cuda/kernel.hpp>
 
+namespace pergrad::inline v0_1 {
+
+/// Choices of an executor on a device.
+struct device_options {
+  /// What layers hand to each other, and its gradients, is stored with the 10 bits of fraction that TF32 has, and
+  /// products of matrices may round weights so, too. That lets cuBLAS use tensor cores; the library's own kernels only
+  /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
+  /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
+  bool tf32 = false;
+};
+
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1::on_device {
 
 namespace emulation {
@@ -129,6 +142,7 @@ class emulated_device {
   }
   void upload(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("uploads");
+    count_to_failure();
     require_inside(to, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.uploads;
@@ -146,6 +160,7 @@ class emulated_device {
   template <kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
     if (blocks <= 0) return;
+    count_to_failure();
     ++statistics_.launches;
     submit([kernel, blocks, this] { play(kernel, blocks, order_); });
   }
@@ -166,6 +181,7 @@ class emulated_device {
   }
   void replay(graph& recorded) {
     refuse_in_capture("replays");
+    count_to_failure();
     ++statistics_.replays;
     for (const auto& node : recorded.nodes_) node();
   }
@@ -175,6 +191,9 @@ class emulated_device {
     ++statistics_.waits;
   }
 
+  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
+  /// replay. Nothing of it is done then.
+  void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
   /// In which order threads and blocks are played from now on.
   void play_in(play_order order) noexcept { order_ = order; }
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
@@ -188,6 +207,11 @@ class emulated_device {
       capturing_->nodes_.emplace_back(std::forward<Function>(node));
     } else {
       node();
+    }
+  }
+  void count_to_failure() {
+    if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
+      throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");
     }
   }
   void refuse_in_capture(const char* what) const {
@@ -209,6 +233,7 @@ class emulated_device {
 
   std::map<void*, std::size_t> memory_;
   statistics statistics_;
+  std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
   play_order order_;
   graph* capturing_ = nullptr;
 };

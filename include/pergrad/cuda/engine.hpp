@@ -36,8 +36,8 @@ class engine {
   static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
   static constexpr std::size_t width = Network::output_shape.size();
 
-  engine(std::shared_ptr<Device> device, std::size_t max_batch)
-      : memory_{std::move(device), max_batch},
+  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
+      : memory_{std::move(device), max_batch, options},
         inputs_(max_batch * Network::input_shape.size()),
         targets_(max_batch * most_targets<Network> * target_bytes),
         records_(max_batch),
@@ -67,6 +67,11 @@ class engine {
       std::copy_n(samples.input(sample), Network::input_shape.size(), inputs_.data() + b * Network::input_shape.size());
       std::memcpy(targets_.data() + b * target_count * sizeof(target), samples.targets(sample).data(),
                   target_count * sizeof(target));
+    }
+    if (memory_.tf32()) {
+      for (std::size_t i = 0; i < request.count * Network::input_shape.size(); ++i) {
+        inputs_[i] = round_to_tf32(inputs_[i]);
+      }
     }
     memory_.put(places.parameters, network.all_parameters().data(), network.all_parameters().size());
     memory_.put(places.inputs, inputs_.data(), request.count * Network::input_shape.size());

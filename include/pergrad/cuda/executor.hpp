@@ -2,6 +2,7 @@
 // pergrad/cuda/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <stdexcept>
@@ -33,10 +34,14 @@ class basic_device_executor {
   static constexpr bool is_device_executor = true;
   using device_type = Device;
 
-  /// Arguments are the device's own, such as a stream. Throws what the device throws where there is none.
-  template <class... Arguments>
-  explicit basic_device_executor(Arguments&&... arguments)
-      : device_{std::make_shared<Device>(std::forward<Arguments>(arguments)...)} {}
+  /// Throws what the device throws where there is none.
+  explicit basic_device_executor(const device_options& options = {})
+      : device_{std::make_shared<Device>()}, options_{options} {}
+  /// `handle` is the device's own: a stream. Throws what the device throws.
+  template <class Handle>
+  requires std::constructible_from<Device, Handle>
+  explicit basic_device_executor(Handle&& handle, const device_options& options = {})
+      : device_{std::make_shared<Device>(std::forward<Handle>(handle))}, options_{options} {}
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
   ~basic_device_executor() = default;
@@ -45,6 +50,7 @@ class basic_device_executor {
   [[nodiscard]] static std::string missing() requires requires { Device::missing(); }
   { return Device::missing(); }
 
+  [[nodiscard]] const device_options& options() const noexcept { return options_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
   /// The host thread that finishes what the device began.
@@ -62,7 +68,7 @@ class basic_device_executor {
   template <class Network>
   [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
     using engine = on_device::engine<Network, Device>;
-    auto made = std::make_shared<engine>(device_, max_batch);
+    auto made = std::make_shared<engine>(device_, max_batch, options_);
     const std::size_t bytes = made->bytes();
     return {std::move(made), &detail::kind_mark<engine>, bytes};
   }
@@ -86,6 +92,7 @@ class basic_device_executor {
 
  private:
   std::shared_ptr<Device> device_;
+  device_options options_;
   host crew_{threads{1}};
 };
 

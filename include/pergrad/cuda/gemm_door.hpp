@@ -67,6 +67,20 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
 }
 
+/// The plan for a node's rows and leaves.
+[[nodiscard]] constexpr gemm_way forward_way(const op_row& row) noexcept {
+  return choose_gemm(gemm_product::forward, row.view, row.in >= 0);
+}
+[[nodiscard]] constexpr gemm_way adjoint_way(const op_row& row) noexcept {
+  return choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0);
+}
+[[nodiscard]] constexpr gemm_way sum_way(const outer_leaf& leaf) noexcept {
+  return choose_gemm(gemm_product::sums, leaf.view, false);
+}
+[[nodiscard]] constexpr gemm_way squares_way(const outer_leaf& leaf) noexcept {
+  return choose_gemm(gemm_product::squares, leaf.view, false);
+}
+
 /// Samples for which workspaces must be there if any product goes to cuBLAS.
 [[nodiscard]] constexpr int library_capacity(int max_batch) noexcept {
   return (max_batch + library_slice - 1) / library_slice * library_slice;
@@ -93,6 +107,13 @@ template <class Device>
 concept has_library_gemm = requires(Device& device, const gemm_call& call) {
   device.library_gemm(call);
 };
+
+/// What becomes of a planned way: cuBLAS is called by a device that can, for floats.
+template <class Device, class Scalar>
+[[nodiscard]] constexpr gemm_way way_on(gemm_way planned) noexcept {
+  const bool callable = has_library_gemm<Device> && sizeof(Scalar) == sizeof(float);
+  return planned == gemm_way::library && !callable ? gemm_way::square : planned;
+}
 
 /// What a `gemm_call` means: for devices that the host plays.
 inline void play_gemm(const gemm_call& call) noexcept {
@@ -167,6 +188,34 @@ struct bias_kernel {
   }
 };
 
+/// Stores what cuBLAS has left at a place of every sample as TF32; blocks() of them.
+template <class Scalar, int Threads>
+struct rounding_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+  batch_values<Scalar> values;
+  const step_state* state = nullptr;
+  int place = 0;
+  int count = 0;
+  int most_samples = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (block.index() >= static_cast<int>(state->count)) return;
+    block.each([&](int t) {
+      Scalar* at = values.at(block.index(), place);
+      for (int i = t; i < count; i += threads) at[i] = round_to_tf32(at[i]);
+    });
+  }
+};
+template <class Device, class Scalar>
+void launch_rounding(Device& device, const affine_operands<Scalar>& on, int place, int count) {
+  if (on.tf32_result == 0) return;
+  const rounding_kernel<Scalar, 128> kernel{on.values, on.state, place, count, on.most_samples};
+  device.launch(kernel, kernel.blocks());
+}
+
 /// Calls launch(kernel) with the own kernel of tiles `way` for `problem`.
 template <class Scalar, class Problem, class Launch>
 void with_gemm_kernel(gemm_way way, const Problem& problem, Launch&& launch) {
@@ -189,7 +238,8 @@ void launch_forward(Device& device, gemm_way way, const affine_operands<Scalar>&
         const bias_kernel<Scalar, 128> start{on};
         device.launch(start, start.blocks());
       }
-      return library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      library_forward(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      return launch_rounding(device, on, on.y, on.map.view.outputs);
     }
   }
   with_gemm_kernel<Scalar>(way, affine_forward<Scalar>{on},
@@ -200,7 +250,8 @@ template <class Device, class Scalar>
 void launch_adjoint(Device& device, gemm_way way, const affine_operands<Scalar>& on, int max_batch) {
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
     if (way == gemm_way::library && on.bias == nullptr) {
-      return library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      library_adjoint(on, max_batch, [&](const gemm_call& call) { device.library_gemm(call); });
+      return launch_rounding(device, on, on.x, on.map.view.view_width());
     }
   }
   with_gemm_kernel<Scalar>(way, affine_adjoint<Scalar>{on},

@@ -102,6 +102,15 @@ inline constexpr int warp_size = 32;
 #endif
 }
 
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
+  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+}
+/// Only floats have a TF32.
+[[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
+
 template <class Value>
 [[nodiscard]] PERGRAD_HD constexpr Value smaller_of(Value a, Value b) noexcept {
   return b < a ? b : a;

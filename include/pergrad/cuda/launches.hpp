@@ -102,27 +102,30 @@ class launcher {
   template <class Loss>
   [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
     const arena_layout& places = memory_->places();
-    return sample_kernel<scalar, Loss, typename program_type::functions, sample_threads<Network>>{
-        .state = memory_->state(),
-        .tables = memory_->tables(),
-        .samples = view_,
-        .parameters = memory_->parameters(),
-        .results = {.losses = memory_->template at<double>(places.losses),
-                    .norms = memory_->template at<norm_bound>(places.norms),
-                    .squares = memory_->template at<double>(places.squares),
-                    .weights = memory_->template at<scalar>(places.weights),
-                    .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
-                    .square_stride = table.squares,
-                    .outputs = wanted.outputs},
-        .rule = wanted.rule,
-        .method = wanted.method,
-        .output = table.output,
-        .output_gradient = table.output_gradient,
-        .output_size = static_cast<int>(Network::output_shape.size()),
-        .norms = wanted.norms ? 1 : 0,
-        .stages = stage::fused,
-        .first = 0,
-        .last = program_type::size};
+    return sample_kernel < scalar, Loss, typename program_type::functions, sample_threads<Network>,
+           program_type::layered
+               ? 1
+               : 0 > {.state = memory_->state(),
+                      .tables = memory_->tables(),
+                      .samples = view_,
+                      .parameters = memory_->parameters(),
+                      .results = {.losses = memory_->template at<double>(places.losses),
+                                  .norms = memory_->template at<norm_bound>(places.norms),
+                                  .squares = memory_->template at<double>(places.squares),
+                                  .weights = memory_->template at<scalar>(places.weights),
+                                  .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                                  .square_stride = table.squares,
+                                  .outputs = wanted.outputs},
+                      .rule = wanted.rule,
+                      .method = wanted.method,
+                      .output = table.output,
+                      .output_gradient = table.output_gradient,
+                      .output_size = static_cast<int>(Network::output_shape.size()),
+                      .norms = wanted.norms ? 1 : 0,
+                      .tf32 = memory_->tf32() ? 1 : 0,
+                      .stages = stage::fused,
+                      .first = 0,
+                      .last = program_type::size};
   }
 
   [[nodiscard]] affine_operands<scalar> operands(const affine_view& view, int x, int y, int samples) const {
@@ -152,8 +155,10 @@ class launcher {
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
       auto on = operands(row.view, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
+      on.tf32 = memory_->tf32() ? 1 : 0;
+      on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_forward(device(), choose_gemm(gemm_product::forward, row.view, row.in >= 0), on, wanted.samples);
+      launch_forward(device(), forward_way(row), on, wanted.samples);
       waiting = i + 1;
     }
     run(waiting, program_type::size, stage::forward | stage::loss);
@@ -170,7 +175,8 @@ class launcher {
       auto on = operands(row.view, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
-      launch_adjoint(device(), choose_gemm(gemm_product::adjoint, row.view, row.dx >= 0), on, wanted.samples);
+      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      launch_adjoint(device(), adjoint_way(row), on, wanted.samples);
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
@@ -190,7 +196,7 @@ class launcher {
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       problem.partial_stride = table.squares;
       problem.tiles = leaf.square_count / leaf.view.groups;
-      with_gemm_kernel<scalar>(choose_gemm(gemm_product::squares, leaf.view, false), problem,
+      with_gemm_kernel<scalar>(squares_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     }
   }
@@ -202,7 +208,7 @@ class launcher {
       problem.lanes = memory_->template at<scalar>(memory_->places().sums) + leaf.parameters;
       problem.lane_stride = static_cast<std::int64_t>(Network::parameter_count);
       problem.lane_count = lane_count<Network>;
-      with_gemm_kernel<scalar>(choose_gemm(gemm_product::sums, leaf.view, false), problem,
+      with_gemm_kernel<scalar>(sum_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     };
     if (leaf.view.positions() > 1) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -60,9 +61,10 @@ class network_memory {
   using program_type = program<Network>;
   static constexpr const auto& table = program_type::table;
 
-  network_memory(std::shared_ptr<Device> device, std::size_t max_batch)
+  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
       : device_{std::move(device)},
         max_batch_{max_batch},
+        options_{options},
         places_{lay_out<Network>(max_batch)},
         arena_{device_, places_.bytes},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
@@ -80,6 +82,8 @@ class network_memory {
   }
 
   [[nodiscard]] Device& device() const noexcept { return *device_; }
+  /// Whether values and gradients are stored as TF32.
+  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<scalar, float>; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -138,6 +142,7 @@ class network_memory {
  private:
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
+  device_options options_;
   arena_layout places_;
   allocation<Device> arena_;
   std::vector<std::byte> header_;

@@ -111,6 +111,7 @@ struct op_row {
   int backward = 0;
   int input_gradient = 0;
   int input2_gradient = 0;
+  int handed_on = 0;   ///< another node reads the output
   int accumulate = 0;  ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;

@@ -27,7 +27,7 @@
 #include <pergrad/network.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/noise.hpp>
-#include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/dp_sgd_base.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -97,9 +97,12 @@ class trainer {
     clip_groups(groups, rule.bounds);
   }
 
+  /// The numbers of the data set have changed where they lie: the next step copies them again.
+  void forget_records() noexcept { captured_ = false; }
+
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
-  /// yet. A data set is copied when it is first seen, and again if another lies at another place or has another size;
-  /// its numbers must not change in between.
+  /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
+  /// `forget_records`.
   void prepare(const records_type& records) {
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
@@ -121,7 +124,7 @@ class trainer {
       records_ = {executor_->shared_device(), bytes};
     }
     if (records.size() > 0) {
-      memory_->device().upload(records_.template at<void>(0), inputs, input_bytes);
+      upload_inputs(static_cast<const scalar*>(inputs), records.size() * Network::input_shape.size());
       memory_->device().upload(records_.template at<void>(target_start), records.targets().data(),
                                records.targets().size_bytes());
     }
@@ -141,7 +144,7 @@ class trainer {
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
-          rules::adam_bias_at(++updates_, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
+          rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
       state.correction = bias.correction;
     }
@@ -149,6 +152,7 @@ class trainer {
     memory_->device().replay(graph_);
     position_ = last ? 0 : position_ + records.size();
     if (last) {
+      ++updates_;
       is_released_ = true;
       pergrad::detail::network_access::remote(*network_).newer = true;
     }
@@ -187,6 +191,18 @@ class trainer {
     rule_.bounds = memory_->template at<const double>(places.bounds);
     rule_.group_of = memory_->template at<const int>(places.groups);
     rule_.groups = static_cast<int>(Groups);
+  }
+  /// With TF32 the device's copy is rounded; its kernels read it as it is.
+  void upload_inputs(const scalar* inputs, std::size_t count) {
+    if (!memory_->tf32())
+      return memory_->device().upload(records_.template at<void>(0), inputs, count * sizeof(scalar));
+    std::vector<scalar> part(std::min(count, std::size_t{1} << 16U));
+    for (std::size_t first = 0; first < count; first += part.size()) {
+      const std::size_t size = std::min(part.size(), count - first);
+      for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
+      memory_->device().upload(records_.template at<scalar>(first * sizeof(scalar)), part.data(),
+                               size * sizeof(scalar));
+    }
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<scalar*>(to), memory_->places().parameters,

@@ -54,19 +54,22 @@ struct law_options {
 
 namespace testing_detail {
 
-template <class Network, class Loss>
+template <class Network, class Loss, class Executor>
 class examination {
  public:
   using scalar = typename Network::scalar;
   using samples = sample_set<Network, Loss>;
   using seen_type = observation<scalar>;
+  using observer_type = observer<Network, Loss, Executor>;
+  using compared = executors_to_compare<Executor>;
+  static constexpr std::span<const configuration> ways{configurations, compared::configuration_count};
   static constexpr std::size_t width = Network::parameter_count;
   static constexpr std::size_t outputs = Network::output_shape.size();
 
   explicit examination(const law_options& options)
       : options_{options},
         network_{host{threads{1}}, uniform{options.seed, -options.largest_parameter, options.largest_parameter}},
-        alone_{threads{1}, options.samples + 1},
+        alone_{compared::usual, options.samples + 1},
         data_{draw_samples<Network, Loss>(options.seed + 1, options.samples)} {
     // A clip norm in the middle, so that some samples are clipped and some are not.
     auto norms = alone_.look(network_, data_, 1).squared_norms;
@@ -149,7 +152,7 @@ class examination {
     }
     const std::span<const double> expected_total{total};
     report_.close(law::sum_of_rows, say("sum(g)"), expected_total, std::span<const double>{seen_.plain}, exact * scale);
-    for (const configuration& how : configurations) {
+    for (const configuration& how : ways) {
       const seen_type seen = alone_.look(network_, data_, bound_, how);
       for (std::size_t b = 0; b < squared.size(); ++b) {
         report_.agree(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
@@ -243,15 +246,14 @@ class examination {
 
   void repetition() {
     std::vector<seen_type> once;
-    for (const configuration& how : configurations) {
+    for (const configuration& how : ways) {
       once.push_back(alone_.look(network_, data_, bound_, how));
       same_everything(law::repetition, say(how.name), once.back(), alone_.look(network_, data_, bound_, how));
     }
-    constexpr std::size_t thread_counts[] = {2, 3, 5};
-    for (const std::size_t count : thread_counts) {
-      observer<Network, Loss> many{threads{count}, data_.size()};
+    for (const auto& other : compared::others) {
+      observer_type many{other, data_.size()};
       for (std::size_t k = 0; k < once.size(); ++k) {
-        same_everything(law::thread_count, say(std::to_string(count) + " threads, " + configurations[k].name), once[k],
+        same_everything(law::thread_count, say(compared::name(other) + ", " + configurations[k].name), once[k],
                         many.look(network_, data_, bound_, configurations[k]));
       }
     }
@@ -276,7 +278,7 @@ class examination {
         }
         if (alone) network_.parameters()[i] = poison;
       }
-      for (const configuration& how : configurations) {
+      for (const configuration& how : ways) {
         const seen_type seen = alone_.look(network_, data_, bound_, how);
         if (std::isfinite(seen.squared_norms[victim])) continue;  // no row is its own
         const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
@@ -293,7 +295,7 @@ class examination {
     }
   }
   void non_finite_inputs() {
-    for (const configuration& how : configurations) {
+    for (const configuration& how : ways) {
       for (const std::size_t victim : victims()) {
         const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
         for (const spoil kind : {spoil::nan, spoil::infinity, spoil::one_nan, spoil::last_infinity}) {
@@ -336,7 +338,7 @@ class examination {
     std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());
   }
   void bounded_by(const samples& mixed, double bound, const std::string& circumstances) {
-    for (const configuration& how : configurations) {
+    for (const configuration& how : ways) {
       const std::string where = say(how.name + circumstances);
       const auto rows = alone_.clipped_rows(network_, mixed, bound, how);
       for (std::size_t b = 0; b < mixed.size(); ++b) {
@@ -352,7 +354,7 @@ class examination {
     for (std::size_t b = 0; b < mixed.size(); ++b) {
       const double bound = parts[b % 3] * std::sqrt(norms[b]);
       if (!(bound >= 1e-30 && bound <= 1e300)) continue;
-      for (const configuration& how : configurations) {
+      for (const configuration& how : ways) {
         single_bounded_by(mixed, b, bound, how, say(how.name + circumstances + ", clip norm a part of its own"));
       }
     }
@@ -367,7 +369,7 @@ class examination {
   law_options options_;
   laws_report report_{options_.seed};
   Network network_;
-  observer<Network, Loss> alone_;
+  observer_type alone_;
   samples data_;
   double bound_ = 1;
   seen_type seen_;
@@ -377,9 +379,9 @@ class examination {
 
 /// Examines a whole network by all laws that fit its scalar type: double knows all of them, float those about bits and
 /// bounds.
-template <class Network, class Loss = cross_entropy>
+template <class Network, class Loss = cross_entropy, class Executor = host>
 [[nodiscard]] laws_report check_network(const law_options& options = {}) {
-  return testing_detail::examination<Network, Loss>{options}.run();
+  return testing_detail::examination<Network, Loss, Executor>{options}.run();
 }
 
 /// Examines a layer (or `sequential<...>`, `residual<...>`) on inputs of shape `Input`, in double and in float.

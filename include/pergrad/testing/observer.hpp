@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,16 @@ inline constexpr configuration configurations[] = {{},
                                                    {norm_method::automatic, strategy::multi, "multi"},
                                                    {norm_method::automatic, strategy::crb, "crb"},
                                                    {norm_method::automatic, strategy::ghost, "ghost"}};
+
+/// How an examination makes executors of one kind: the usual one, others that must give the same bits, and how many of
+/// the configurations differ there. Specialise it for an executor of your own or of a device.
+template <class Executor>
+struct executors_to_compare {
+  static constexpr threads usual{1};
+  static constexpr threads others[] = {threads{2}, threads{3}, threads{5}};
+  static constexpr std::size_t configuration_count = std::size(configurations);
+  [[nodiscard]] static std::string name(threads which) { return std::to_string(which.count) + " threads"; }
+};
 
 /// What one batch gave, all in PyTorch's order.
 template <class Scalar>
@@ -91,14 +102,17 @@ struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
 
 /// Evaluates batches of one network on one executor. Its tape is used again and again, so that nothing may be left on
 /// it.
-template <class Network, class Loss>
+template <class Network, class Loss, class Executor = host>
 class observer {
  public:
   using scalar = typename Network::scalar;
   using samples = sample_set<Network, Loss>;
   static constexpr std::size_t width = Network::parameter_count;
 
-  observer(threads count, std::size_t most_samples) : executor_{count}, tape_{executor_, max_batch{most_samples}} {}
+  /// `handle`: what the executor is made of, such as a number of threads.
+  template <class Handle>
+  observer(const Handle& handle, std::size_t most_samples)
+      : executor_{handle}, tape_{executor_, max_batch{most_samples}} {}
 
   [[nodiscard]] std::vector<double> losses(const Network& network, const samples& data) {
     const auto batch = data.view();
@@ -158,7 +172,7 @@ class observer {
     return per_sample_gradients(network, Loss{}, batch, tape_).with(how.method, ~std::uint64_t{0}).with(how.strategy);
   }
 
-  host executor_;
+  Executor executor_;
   typename Network::tape tape_;
 };
 

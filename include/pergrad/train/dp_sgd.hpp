@@ -7,31 +7,14 @@
 // batch; divide by the public constant; update. The ledger counts the event that this very sampler yields.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <memory>
-#include <optional>
-#include <span>
-#include <stdexcept>
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
-#include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
-#include <pergrad/gradients/evaluate.hpp>
-#include <pergrad/optim/adam.hpp>
-#include <pergrad/optim/sgd.hpp>
-#include <pergrad/privacy/budget.hpp>
-#include <pergrad/privacy/clip.hpp>
+#include <pergrad/gradients/noise.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/sampling.hpp>
-#include <pergrad/privacy/types.hpp>
-#include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/dp_sgd_base.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -45,46 +28,30 @@ template <class Network, class Loss, class Generator, class Executor>
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd {
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+
  public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
+  using typename base::input_value;
+  using typename base::scalar;
+  using typename base::target;
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
-  /// Whether a device does the steps.
-  static constexpr bool on_a_device = detail::device_executor<Executor>;
+  using base::accountant;
+  using base::epsilon;
+  using base::last_update;
+  using base::on_a_device;
+  using base::options;
+  using base::records_changed;
+  using base::steps;
+  using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-      : executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        options_{detail::checked_options(options, detail::clipping_groups<Network>)},
-        generator_{std::move(generator)},
-        tape_{executor, options.max_batch},
-        update_{executor},
-        accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)},
-        sensitivity_{sensitivity()} {
-    records_.reserve(options.max_batch.count);
-    if (options.private_metrics) {
-      losses_.resize(options.max_batch.count);
-      norms_.resize(options.max_batch.count);
-    }
-    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
-    const double deviation = options.noise->value() * sensitivity_;
-    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
-                                  std::to_string(deviation));
-    }
-    accountant_.prepare(event_);
-    make_part();
+      : base{executor, network, loss, chosen}, generator_{std::move(generator)} {
+    this->make_part(generator_.key());
   }
-
-  /// Would one more step keep to the budget? Always true without one.
-  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
@@ -92,243 +59,41 @@ class dp_sgd {
   /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
   /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
-  /// drawn. A device trains on the copy that it made when the records were looked at.
+  /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
-    if (!checked_ || !checked_->same_view(records)) {
-      checked_.reset();
-      detail::require_fit_for_training<Network, Loss>(records);
-      checked_ = records;
-    }
-    accountant_.spend(event_);
-    metrics_ = {};
-    records_.clear();
+    this->begin(records);
     const std::uint64_t sampling_step = generator_.next_step();
-    randomness_ = {&generator_.key(), sampling_step};
+    this->randomness_ = {&generator_.key(), sampling_step};
     if constexpr (on_a_device) {
-      part_->prepare(records);
-      add_chunks(records, sampling_step);
-      run_on_device(true, generator_.next_step());
+      this->part_->prepare(records);
+      this->add_chunks(records);
+      this->run_on_device(true, generator_.next_step());
     } else {
-      step_on_host(records, sampling_step);
+      step_on_host(records);
     }
-    if (options_.private_metrics) {
-      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-    }
-  }
-
-  /// Steps taken, each with its noise.
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
-  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
-  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway.
-  [[nodiscard]] const private_gradient<Network>& last_update() const {
-    if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
-    return update_;
+    this->end();
   }
 
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
 
-  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
-  class lent_memory {
-   public:
-    lent_memory(bounded_total<Network>& total, private_gradient<Network>& update) noexcept
-        : total_{total}, update_{update} {
-      gradient_access::exchange_memory(total_, update_);
-    }
-    lent_memory(const lent_memory&) = delete;
-    lent_memory& operator=(const lent_memory&) = delete;
-    ~lent_memory() {
-      if (!released_) std::ranges::fill(gradient_access::values(total_), scalar{0});
-      gradient_access::exchange_memory(total_, update_);
-    }
-    void holds_what_was_released() noexcept { released_ = true; }
-
-   private:
-    bounded_total<Network>& total_;
-    private_gradient<Network>& update_;
-    bool released_ = false;
-  };
-
-  [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
-    return detail::fits_the_trainer<Network, Loss>(records, record);
-  }
-  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
-    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum};
-  }
-  /// What a step needs on the host; a device has its own.
-  struct host_part {
-    bounded_total<Network> total;  ///< has memory only during a step: that of `update_`
-    any_optimizer optimizer;
-  };
-  [[nodiscard]] static constexpr auto kind_of_part() {
-    if constexpr (on_a_device) {
-      return std::type_identity<typename Executor::template trainer<Network, Loss>>{};
-    } else {
-      return std::type_identity<host_part>{};
-    }
-  }
-  using part_type = typename decltype(kind_of_part())::type;
-  void make_part() {
-    if constexpr (on_a_device) {
-      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
-      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, generator_.key(), sensitivity_);
-      with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
-    } else {
-      part_ = std::make_unique<part_type>(
-          part_type{gradient_access::total_without_memory<Network>(), make_optimizer(options_)});
-    }
-  }
-
-  template <class Function>
-  auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
-    switch (options_.clipping) {
-      case clipping_kind::per_layer:
-        return f(sum(clip_per_layer(gradients, *options_.clip)));
-      case clipping_kind::automatic:
-        return f(sum(normalise(gradients, *options_.clip)));
-      case clipping_kind::per_group:
-        if constexpr (detail::clipping_groups < Network >> 1) {
-          return f(sum(clip_per_group(gradients, options_.group_bounds)));
-        } else {
-          return f(sum(clip(gradients, options_.group_bounds.front())));  // one group is the whole
-        }
-      default:
-        return f(sum(clip(gradients, *options_.clip)));
-    }
-  }
-  [[nodiscard]] double sensitivity() {
-    return with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
-  }
-  template <class Function>
-  auto with_empty_batch(Function&& f) {
-    const std::vector<std::uint32_t> nobody;
-    const dataset<input_value, target> no_records{
-        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
-    const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
-  }
-
-  void step_on_host(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
-    bounded_total<Network>& total = part_->total;
-    lent_memory lent{total, update_};
-    total.clear(sensitivity_);
-    add_chunks(records, sampling_step);
-    add_chunk(records);
-    const auto noised = total + gaussian_noise(*options_.noise, generator_);
+  void step_on_host(const dataset<input_value, target>& records) {
+    bounded_total<Network>& total = this->part_->total;
+    typename base::lent_memory lent{total, this->update_};
+    total.clear(this->sensitivity_);
+    this->add_chunks(records);
+    this->add_chunk(records);
+    const auto noised = total + gaussian_noise(*this->options_.noise, generator_);
     std::visit(
         [&](auto& optimizer) {
-          optimizer_access::release_in_place(optimizer, *executor_, *network_, total, noised, *options_.divisor);
+          optimizer_access::release_in_place(optimizer, *this->executor_, *this->network_, total, noised,
+                                             *this->options_.divisor);
         },
-        part_->optimizer);
+        this->part_->optimizer);
     lent.holds_what_was_released();
   }
-  void run_on_device(bool last, std::uint64_t noise_step) {
-    part_->run(records_, last, noise_step);
-    if (options_.private_metrics) {
-      const std::span<double> chunk_losses{losses_.data(), records_.size()};
-      const std::span<double> chunk_norms{norms_.data(), records_.size()};
-      part_->fetch_facts(chunk_losses, chunk_norms);
-      note(chunk_losses, chunk_norms);
-    }
-    records_.clear();
-  }
 
-  /// All records of this step, in chunks but for the last ones, which stay in `records_`.
-  void add_chunks(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
-    for_each_drawn(sampling_step, records.size(), [&](std::uint64_t record) {
-      if (!on_a_device && !fits(records, record)) {
-        leave_out();
-        return;
-      }
-      if (records_.size() == options_.max_batch.count) add_chunk(records);
-      records_.push_back(static_cast<std::uint32_t>(record));
-    });
-  }
-  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
-  template <class Visitor>
-  void for_each_drawn(std::uint64_t sampling_step, std::uint64_t record_count, Visitor&& visit) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
-    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
-      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
-        options_.sampling->mark(generator_.key(), sampling_step, first + task * share,
-                                std::span{drawn_}.subspan(task * share / 64, share / 64));
-      });
-      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
-    }
-  }
-
-  void add_chunk(const dataset<input_value, target>& records) {
-    if (records_.empty()) return;
-    if constexpr (on_a_device) {
-      run_on_device(false, 0);
-    } else {
-      add_chunk_on_host(records);
-    }
-  }
-  void add_chunk_on_host(const dataset<input_value, target>& records) {
-    const batch<Network, Loss> chunk{records, records_};
-    const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
-    with_clipped(gradients_of_chunk, [&](const auto& sum) {
-      if (!options_.private_metrics) {
-        evaluate_into(*executor_, accumulate(part_->total, sum));
-        return;
-      }
-      const auto gradients = sum.leaf();
-      const std::span<double> chunk_losses{losses_.data(), chunk.size()};
-      const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
-                                 assign(chunk_norms, l2_norms(gradients)));
-      note(chunk_losses, chunk_norms);
-    });
-    records_.clear();
-  }
-  void leave_out() noexcept {
-    if (!options_.private_metrics) return;
-    ++metrics_.batch_size;
-    ++metrics_.non_finite;
-    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
-    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
-      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
-      ++metrics_.batch_size;
-      metrics_.mean_loss += chunk_losses[i];
-      if (!is_finite_norm<scalar>(chunk_norms[i])) {
-        ++metrics_.non_finite;
-        continue;
-      }
-      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
-    }
-  }
-
-  const Executor* executor_;
-  Network* network_;
-  [[no_unique_address]] Loss loss_;
-  dp_sgd_options options_;
   Generator generator_;
-  tape<Network> tape_;
-  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_;    ///< of every sum
-  double clip_norm_ = 0;  ///< above it, a norm counts as clipped
-  layer_randomness randomness_;
-  std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
-  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
-  std::vector<std::uint32_t> records_;
-  std::vector<double> losses_;
-  std::vector<double> norms_;
-  step_metrics metrics_;
-  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
 };
 
 /// Of a network or a loss that is explained to be wrong.

@@ -26,8 +26,8 @@ using mlp = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<25
 namespace pergrad::inline v0_1::on_device {
 
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
-GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256>);
-GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128>);
+GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
+GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(gemm_kernel<float, affine_forward<float>, square_tiles>);
 GATE(gemm_kernel<float, affine_forward<float>, large_tiles>);
 GATE(gemm_kernel<float, affine_forward<float>, narrow_tiles>);

@@ -21,13 +21,6 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
-[[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
-  const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
-  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
-}
-
 /// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
 template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
 struct gemm_tiles {

@@ -29,14 +29,14 @@ struct affine_operands {
   int most_samples = 0;  ///< of a physical batch
   int accumulate = 0;    ///< forward, adjoint: the result is added to what is there
   int tf32 = 0;          ///< round operands to TF32
+  int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
   [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept {
-    if constexpr (sizeof(Scalar) == sizeof(float)) {
-      return tf32 != 0 ? round_to_tf32(value) : value;
-    } else {
-      return value;
-    }
+    return tf32 != 0 ? round_to_tf32(value) : value;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
+    return tf32_result != 0 ? round_to_tf32(value) : value;
   }
   /// Element k of view t of sample b.
   [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
@@ -75,7 +75,7 @@ struct affine_forward {
   }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
     const int t = on.map.positions.divide(column);
-    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = value;
+    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = on.stored(value);
   }
 };
 
@@ -114,7 +114,7 @@ struct affine_adjoint {
   }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = value;
+    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = on.stored(value);
   }
 };
 

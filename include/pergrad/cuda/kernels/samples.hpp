@@ -42,7 +42,9 @@ inline constexpr int weigh = 32;
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
-template <class Scalar, class Loss, class Functions, int Threads>
+/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
+/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
+template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel {
   static constexpr int threads = Threads;
   using target = typename Loss::template target<Scalar>;
@@ -62,6 +64,7 @@ struct sample_kernel {
   int output_gradient = 0;
   int output_size = 0;
   int norms = 0;  ///< 0: nobody asks for norms or weights
+  int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
@@ -76,7 +79,11 @@ struct sample_kernel {
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
-      for (int i = first; i < last; ++i) nodes.forward(tables.ops[i]);
+      for (int i = first; i < last; ++i) {
+        const op_row& row = tables.ops[i];
+        nodes.forward(row);
+        if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
+      }
     }
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
@@ -89,8 +96,11 @@ struct sample_kernel {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
         const bool leaves_factors = row.kind == op_kind::general;  // its backward may write what its factors read
-        if (leaves_factors) nodes.backward(row);
-        if ((stages & stage::leaves) != 0) {
+        if (leaves_factors) {
+          nodes.backward(row);
+          store_rounded(block, values.to(row.saved), row.saved_size);
+        }
+        if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
             const outer_leaf& leaf = tables.outer[k];
             const norm_method chosen = method.of(leaf);
@@ -99,9 +109,11 @@ struct sample_kernel {
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
         }
         if (!leaves_factors) nodes.backward(row);
+        if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
+        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.out_size);
       }
     }
-    if ((stages & stage::layered_leaves) != 0) {
+    if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
       const double* squares =
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
@@ -117,6 +129,14 @@ struct sample_kernel {
   }
 
  private:
+  /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
+  template <class Block>
+  PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
+    if (tf32 == 0 || count == 0) return;
+    block.each([&](int t) {
+      for (int i = t; i < count; i += Threads) at[i] = round_to_tf32(at[i]);
+    });
+  }
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
@@ -125,6 +145,7 @@ struct sample_kernel {
                                                 samples.targets_of(sample), values.to(output_gradient));
       }
     });
+    store_rounded(block, values.to(output_gradient), output_size);
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
     block.each([&](int t) {

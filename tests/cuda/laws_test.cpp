@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/laws_test.cpp - the laws that layers keep on the host, kept on a device: finite differences, norms by
+// every method, isolation bit for bit, the clip bound from denormal to huge
+#include <pergrad/testing/layer_laws.hpp>
+
+#include "device_fixture.hpp"
+
+/// The same bits in any order of threads and blocks. A device has one strategy.
+template <>
+struct pergrad::testing::executors_to_compare<pergrad::emulated> {
+  using play_order = pergrad::on_device::play_order;
+  static constexpr play_order usual = play_order::forward;
+  static constexpr play_order others[] = {play_order::reversed, play_order::shuffled};
+  static constexpr std::size_t configuration_count = 5;
+  [[nodiscard]] static std::string name(play_order which) {
+    return which == play_order::reversed ? "reversed" : "shuffled";
+  }
+};
+
+namespace {
+
+using namespace device_fixture;
+
+constexpr pg::testing::law_options few{.samples = 5, .differences = 120};
+
+template <class Network, class Loss>
+void expect_laws(const char* what, std::size_t least_comparisons) {
+  const pg::testing::laws_report report = pg::testing::check_network<Network, Loss, pg::emulated>(few);
+  BOOST_TEST_MESSAGE(what << ": " << report.text());
+  BOOST_TEST(report.comparisons() > least_comparisons);
+  for (const auto& broken : report) BOOST_ERROR(broken.text());
+}
+
+/// What the fixture's networks do not have: blocks that are repeated, and pools one after the other.
+template <class Scalar>
+using repeated =
+    pg::basic_network<Scalar, pg::shape{2, 7, 7}, pg::repeat<2, pg::conv2d<2, 3, pg::padding<1>>, pg::tanh>,
+                      pg::sequential<pg::avg_pool2d<2>, pg::max_pool2d<2, pg::stride<1>>>, pg::flatten, pg::linear<3>>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_laws)
+
+BOOST_AUTO_TEST_CASE(a_perceptron_with_binary_cross_entropy) {
+  expect_laws<mlp<double>, pg::binary_cross_entropy_with_logits>("mlp", 1000);
+}
+BOOST_AUTO_TEST_CASE(convolutions_pools_and_residuals_with_cross_entropy) {
+  expect_laws<cnn<double>, pg::cross_entropy>("cnn", 1000);
+}
+BOOST_AUTO_TEST_CASE(positions_averages_and_the_users_layers_with_squared_errors) {
+  expect_laws<mixed<double>, pg::mean_squared_error>("mixed", 1000);
+}
+BOOST_AUTO_TEST_CASE(repeated_blocks) { expect_laws<repeated<double>, pg::cross_entropy>("repeated", 1000); }
+BOOST_AUTO_TEST_CASE(the_laws_about_bits_and_bounds_in_float) {
+  expect_laws<cnn<float>, pg::cross_entropy>("cnn, float", 500);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
