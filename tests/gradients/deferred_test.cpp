@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/deferred_test.cpp - sums of large blocks, formed a chunk of samples at a time.
+// tests/gradients/deferred_test.cpp - sums of large blocks, formed a chunk of samples at a time, or sample after sample
+// as soon as the gradients are there.
 #include <array>
 #include <limits>
 
@@ -23,10 +24,17 @@ template <class Scalar>
 using dense_network = pg::basic_network<Scalar, pg::shape{3, 13, 19}, pg::conv2d<359, pg::extent{13, 19}, pg::no_bias>,
                                         pg::flatten, pg::tanh, pg::linear<733>, pg::sigmoid, pg::linear<3>>;
 
+/// A first layer of which a tile's gradients do not stay in the cache.
+template <class Scalar>
+using recurrent_network =
+    pg::basic_network<Scalar, pg::shape{20, 72}, pg::lstm<64, pg::last_output>, pg::tanh, pg::linear<3>>;
+
 using image_problem = problem<image_network<double>, pg::cross_entropy>;
 using dense_problem = problem<dense_network<double>, pg::mean_squared_error>;
 using image_float = problem<image_network<float>, pg::cross_entropy>;
 using dense_float = problem<dense_network<float>, pg::mean_squared_error>;
+using recurrent_problem = problem<recurrent_network<double>, pg::mean_squared_error>;
+using recurrent_float = problem<recurrent_network<float>, pg::mean_squared_error>;
 
 template <class Problem>
 inline constexpr const auto& table_of = pg::on_host::program<typename Problem::network_type>::table;
@@ -35,6 +43,11 @@ static_assert(table_of<dense_problem>.deferred_count == 2 && table_of<dense_floa
 static_assert(table_of<image_problem>.cache_tile < table_of<image_problem>.tile && table_of<image_problem>.split > 0);
 static_assert(table_of<image_float>.cache_tile < table_of<image_float>.tile);
 static_assert(table_of<dense_float>.cache_tile == 16 && table_of<dense_float>.tile == 32);
+template <class Problem>
+inline constexpr bool at_once = pg::on_host::leaf_sums<typename Problem::network_type>::last_and_large <
+                                table_of<Problem>.nodes.size();
+static_assert(at_once<recurrent_problem> && at_once<recurrent_float>);
+static_assert(!at_once<image_problem> && !at_once<dense_problem>);
 
 /// Norms and sums of many kinds against the rows of `p`, in every way that `ways` names.
 template <class Problem>
@@ -152,12 +165,42 @@ void check_bits() {
   }
 }
 
+/// Plain sums show the damage of a sample that a clipped sum of the same evaluation leaves out, and neither disturbs
+/// the other; the next evaluation finds nothing of it.
+template <class Problem>
+void check_left_out() {
+  constexpr std::size_t count = 21;
+  const pg::l2_clip_norm bound{0.05};
+  constexpr std::size_t width = Problem::parameter_count;
+  Problem p{count};
+  const auto g = p.gradients();
+  std::vector<float> others(count, 1.0F);
+  others[4] = others[17] = 0;
+  const auto clean = pg::unprotected::evaluate(p.exec, pg::weighted_sum(g, others));
+  const auto inputs = p.data.inputs;
+  for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    p.data.inputs[4 * Problem::network_type::input_shape.size() + 3] = value;
+    p.data.targets[17 * 3] = value;
+    std::vector<float> plain(width), clipped(width), listed(width);
+    pg::unprotected::evaluate_into(p.exec, pg::assign(clipped, pg::sum(pg::clip(g, bound))),
+                                   pg::assign(plain, pg::sum(g)), pg::assign(listed, pg::weighted_sum(g, others)));
+    BOOST_TEST(!std::isfinite(norm_of(plain)));
+    check_same_bits(listed, clean, "a list that leaves them out");
+    BOOST_TEST(std::isfinite(norm_of(clipped)));
+    check_same_bits(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), "clip alone");
+    p.data.inputs = inputs;
+    p.data.targets[17 * 3] = 0.5F;
+  }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE(gradients_deferred)
 
 BOOST_AUTO_TEST_CASE(an_image_against_its_rows) { check_against_rows<image_problem>(21); }
 BOOST_AUTO_TEST_CASE(dense_layers_against_their_rows) { check_against_rows<dense_problem>(19); }
+BOOST_AUTO_TEST_CASE(a_recurrent_layer_against_its_rows) { check_against_rows<recurrent_problem>(19); }
+BOOST_AUTO_TEST_CASE(a_recurrent_layer_on_any_number_of_threads) { check_bits<recurrent_float>(); }
 BOOST_AUTO_TEST_CASE(an_image_in_chunks) { check_chunks<image_problem>(); }
 BOOST_AUTO_TEST_CASE(dense_layers_in_chunks) { check_chunks<dense_problem>(); }
 BOOST_AUTO_TEST_CASE(an_image_on_any_number_of_threads) { check_bits<image_float>(); }
@@ -170,31 +213,9 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_gives_zeros) {
   check_same_bits(sum, std::vector<float>(dense_float::parameter_count), "empty");
 }
 
-// Plain sums show the damage of a sample that a clipped sum of the same evaluation leaves out, and neither disturbs the
-// other; the next evaluation finds nothing of it.
 BOOST_AUTO_TEST_CASE(left_out_samples_contribute_zero) {
-  constexpr std::size_t count = 21;
-  const pg::l2_clip_norm bound{0.05};
-  constexpr std::size_t width = dense_float::parameter_count;
-  dense_float p{count};
-  const auto g = p.gradients();
-  std::vector<float> others(count, 1.0F);
-  others[4] = others[17] = 0;
-  const auto clean = pg::unprotected::evaluate(p.exec, pg::weighted_sum(g, others));
-  const auto inputs = p.data.inputs;
-  for (const float value : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    p.data.inputs[4 * 741 + 3] = value;
-    p.data.targets[17 * 3] = value;
-    std::vector<float> plain(width), clipped(width), listed(width);
-    pg::unprotected::evaluate_into(p.exec, pg::assign(clipped, pg::sum(pg::clip(g, bound))),
-                                   pg::assign(plain, pg::sum(g)), pg::assign(listed, pg::weighted_sum(g, others)));
-    BOOST_TEST(!std::isfinite(norm_of(plain)));
-    check_same_bits(listed, clean, "a list that leaves them out");
-    BOOST_TEST(std::isfinite(norm_of(clipped)));
-    check_same_bits(clipped, pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), "clip alone");
-    p.data.inputs = inputs;
-    p.data.targets[17 * 3] = 0.5F;
-  }
+  check_left_out<dense_float>();
+  check_left_out<recurrent_float>();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -114,11 +114,40 @@ class engine {
     });
   }
 
-  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows. What is asked to be added to
-  /// something is summed up first.
+  /// Where the sum over a table is formed: what is asked to be added to something is summed up elsewhere first.
+  static scalar* sum_of_table(tape_type& tape, const sum_request<scalar>& sum, std::size_t which, std::size_t number) {
+    if (!sum.accumulate) return sum.out + table.sparse[number].parameters;
+    scalar* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
+    for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
+    return to;
+  }
+  /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
+  /// all that follows.
+  static void clear_tables(const host& executor, tape_type& tape, const run_request<scalar>& request) {
+    constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
+    constexpr auto stretches = [](const sparse_leaf& leaf) {
+      return leaf.use.first ? (leaf.size() + stretch - 1) / stretch : 0;
+    };
+    constexpr index tasks = [stretches] {
+      index count = 0;
+      for (std::size_t k = 0; k != table.sparse_count; ++k) count += stretches(table.sparse[k]);
+      return count;
+    }();
+    executor.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
+      const std::size_t which = number / static_cast<std::size_t>(tasks);
+      auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
+      std::size_t k = 0;
+      for (; task >= stretches(table.sparse[k]); ++k) task -= stretches(table.sparse[k]);
+      const index first = task * stretch;
+      std::fill_n(sum_of_table(tape, request.sums[which], which, k) + first,
+                  std::min(stretch, table.sparse[k].size() - first), scalar{0});
+    });
+  }
+
+  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
   static void sum_tables(const host& executor, tape_type& tape, const run_request<scalar>& request, index chunk_first,
                          index count) {
-    const bool is_first = chunk_first == 0;
+    if (chunk_first == 0) clear_tables(executor, tape, request);
     const bool is_last = chunk_first + count == static_cast<index>(request.count);
     constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
     executor.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
@@ -128,14 +157,7 @@ class engine {
       const sparse_leaf& leaf = table.sparse[number];
       if (!leaf.use.first) return;
       scalar* out = sum.out + leaf.parameters;
-      scalar* to = out;
-      if (sum.accumulate) {
-        to = tape_access::additions(tape) + static_cast<index>(task / tasks) * table.sparse_size;
-        for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
-      }
-      if (is_first) {
-        for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) { std::fill_n(to + at, size, scalar{0}); });
-      }
+      scalar* to = sum_of_table(tape, sum, task / tasks, number);
       const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
       const auto scale = static_cast<scalar>(sum.scale);
       for (index b = 0; b < count; ++b) {

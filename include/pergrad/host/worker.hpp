@@ -45,9 +45,14 @@ struct worker {
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  leaf_sums<Network> leaves{request, workspace,
-                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
-                            forms_deferred(request) ? table.native_size : table.lane_size};
+  leaf_sums<Network> leaves{request,
+                            workspace,
+                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride,
+                            scaled,
+                            forms_deferred(request) ? table.native_size : table.lane_size,
+                            facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping
+                                ? leaf_sums<Network>::last_and_large
+                                : program::size};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -82,7 +87,12 @@ struct worker {
     }
     if (facts_wanted) clear_parts(samples);
     const auto when_complete = [&](std::size_t node, index begin, index end) {
-      if (facts_wanted) {
+      if (facts_wanted && node == leaves.one_room) {
+        for (index b = begin; b < end; ++b) {
+          collect(pass, first, node, b, b + 1);
+          add_at_once(pass, first, b, sums);
+        }
+      } else if (facts_wanted) {
         collect(pass, first, node, begin, end);
       } else {
         keep_deltas(first, node, begin, end);
@@ -271,6 +281,17 @@ struct worker {
     }
   }
 
+  /// The last kept gradients of a sample, before the next sample's take their room.
+  void add_at_once(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
+    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      const sum_request<scalar>& sum = request.sums[s];
+      weigh(pass, sum, first, b, weights.data());
+      leaves.add_kept(b, every_gradient, weights[sum.per_layer ? table.layer_group[leaves.one_room] : 0],
+                      sums + static_cast<index>(s) * table.lane_size);
+    }
+  }
+
   void form_sums(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
     // runs the passes anew, and erases what it likes.
@@ -333,6 +354,7 @@ struct worker {
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
+        if (leaf.node == leaves.one_room) continue;
         leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
@@ -345,7 +367,7 @@ struct worker {
     }
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      if (!leaf.use.first) continue;
+      if (!leaf.use.first || leaf.node == leaves.one_room) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
