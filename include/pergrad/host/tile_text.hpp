@@ -148,8 +148,8 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
-/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each
-/// addition. Halves are read from memory one by one, as taking a register apart costs more than reading it twice.
+/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
+/// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
 inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                         const std::ptrdiff_t* row_offset) noexcept {
