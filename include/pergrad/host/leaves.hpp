@@ -312,8 +312,8 @@ struct leaf_kernel {
   /// What a few positions in a row read; where there are fewer, the last one again.
   struct position_block {
     std::size_t count = 0;
-    const Scalar* x[dot_block_side];
-    const Scalar* delta[dot_block_side];
+    const Scalar* x[dot_block_side]{};
+    const Scalar* delta[dot_block_side]{};
   };
   /// Calls f(first position, block) for the blocks that begin before position `end`.
   template <class Function>
@@ -336,8 +336,8 @@ struct leaf_kernel {
                      dot_block<Scalar>& dots) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
-    const Scalar* a_here[dot_block_side];
-    const Scalar* b_here[dot_block_side];
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
     for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
       const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
       for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
