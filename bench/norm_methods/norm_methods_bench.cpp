@@ -95,7 +95,6 @@ class block {
           break;
         case norm_method::gram:
           norms += kernel.gram(b);
-          norms += kernel.rounding(b);
           break;
         case norm_method::direct:
           norms.squared += kernel.direct(b);

@@ -6,6 +6,7 @@
 // for a while meets both.
 //
 //   dp_over_non_private  the median, over all pairs of neighbours, of private time / ordinary time
+//   pairs                their number
 //
 // The others time one kind:
 //
@@ -78,6 +79,10 @@ void run_step(benchmark::State& state, data_source<Step> source, std::size_t bat
   state.counters["gflops"] = flops_per_sample<typename Step::network_type>() / per_sample * 1e-9;
 }
 
+/// Of how many pairs a median is, where they take no longer than this.
+inline constexpr std::size_t fewest_pairs = 9;
+inline constexpr double most_seconds = 20;
+
 /// Ordinary and private steps by turns; each pair begins with the other kind than the pair before.
 template <template <class, class, kind> class Step, class Network, class Loss>
 void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, kind::dp>> source, std::size_t batch_size,
@@ -89,14 +94,19 @@ void run_pairs(benchmark::State& state, data_source<Step<Network, Loss, kind::dp
   dp();
   step_times ratios;
   bool dp_first = false;
-  for (auto _ : state) {
+  const auto run_pair = [&] {
     const double before = dp_first ? step_times::seconds_of(dp) : 0;
     const double ordinary = step_times::seconds_of(plain);
     ratios.note((dp_first ? before : step_times::seconds_of(dp)) / ordinary);
     dp_first = !dp_first;
-  }
+  };
+  double seconds = 0;
+  for (auto _ : state) seconds += step_times::seconds_of(run_pair);
+  // The median of one or two pairs of long steps says little.
+  while (ratios.count() < fewest_pairs && seconds < most_seconds) seconds += step_times::seconds_of(run_pair);
   if (!plain.is_finite() || !dp.is_finite()) state.SkipWithError("a result is not finite");
   state.counters["dp_over_non_private"] = ratios.median();
+  state.counters["pairs"] = static_cast<double>(ratios.count());
 }
 
 /// Both kinds of a step at every batch size on every number of threads.

@@ -35,6 +35,7 @@ class step_times {
     f();
     return std::chrono::duration<double>{std::chrono::steady_clock::now() - start}.count();
   }
+  [[nodiscard]] std::size_t count() const { return seconds_.size(); }
   /// The median in seconds; 0 before the first call.
   [[nodiscard]] double median() {
     if (seconds_.empty()) return 0;

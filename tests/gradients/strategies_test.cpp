@@ -2,6 +2,10 @@
 // tests/gradients/strategies_test.cpp - norm methods and strategies of the papers are other roads to the same numbers.
 #include <boost/mpl/list.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
 #include "fixture.hpp"
 
 namespace {
@@ -27,6 +31,15 @@ void for_each_way(const Gradients& g, Function&& f) {
   f(pg::with_strategy<pg::strategy::ghost>(pg::with_method<gram>(g)), "ghost with gram");
   f(pg::with_strategy<pg::strategy::ghost>(pg::with_method<product>(g)), "ghost with product");
 }
+
+/// Gradients of two samples are more than the cache holds: the larger convolution's are formed last.
+using wide_cnn =
+    pg::basic_network<double, pg::shape{64, 6, 6}, pg::conv2d<64, 3, pg::padding<1>>, pg::tanh,
+                      pg::conv2d<128, 3, pg::padding<1>>, pg::tanh, pg::conv2d<8, 3>, pg::flatten, pg::linear<3>>;
+using wide_problem = problem<wide_cnn, pg::cross_entropy>;
+static_assert(std::ranges::count_if(pg::on_host::program<wide_cnn>::table.outer,
+                                    [](const auto& leaf) { return leaf.late; }) == 1);
+static_assert(pg::on_host::program<wide_cnn>::table.outer[1].late);
 
 }  // namespace
 
@@ -112,6 +125,38 @@ BOOST_AUTO_TEST_CASE(methods_can_be_chosen_for_single_layers) {
               tight, "product for 8");
   check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(pg::with_method<pg::norm_method::direct, 2>(g))), norms,
               tight, "direct for 2");
+}
+
+BOOST_AUTO_TEST_CASE(gradients_that_are_formed_late_are_the_same) {
+  wide_problem p{7};
+  const auto rows = p.rows();
+  std::vector<double> norms;
+  for (std::size_t b = 0; b < 7; ++b) norms.push_back(static_cast<double>(norm_of(row_of(rows, p.parameter_count, b))));
+  const pg::l2_clip_norm bound{norms[3]};
+  const auto clipped =
+      weighted(rows, p.parameter_count, [&](std::size_t b) { return std::min(1.0, bound.value() / norms[b]); });
+  // The clip factor leaves room for as many roundings as the norm has terms (privacy/clip.hpp).
+  const double room = (static_cast<double>(p.parameter_count) + 64) * std::numeric_limits<double>::epsilon();
+  for_each_way(p.gradients(), [&](const auto& g, const std::string& way) {
+    check_close(pg::unprotected::evaluate(p.exec, pg::l2_norms(g)), norms, tight, way + ": l2_norms");
+    check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, bound))), clipped, tight + room, way + ": clip");
+  });
+  const auto sum_with = [&](std::size_t threads) {
+    wide_problem same{7, threads};
+    return pg::unprotected::evaluate(same.exec, pg::sum(pg::clip(same.gradients(), bound)));
+  };
+  check_same_bits(sum_with(1), sum_with(3), "one thread and three");
+}
+
+BOOST_AUTO_TEST_CASE(a_sample_without_finite_gradient_leaves_nothing_in_late_sums) {
+  wide_problem p{7};
+  auto rows = p.rows();
+  const auto width = static_cast<std::ptrdiff_t>(p.parameter_count);
+  std::fill_n(rows.begin() + 4 * width, width, 0.0);
+  p.data.inputs[4 * decltype(p.data)::width] = std::numeric_limits<double>::infinity();
+  const pg::l2_clip_norm bound{1e6};
+  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), bound))),
+              weighted(rows, p.parameter_count, [](std::size_t) { return 1.0; }), tight, "without the fifth sample");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -61,6 +61,7 @@ struct block_size {
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
+  double gram_element = 5;      ///< the same of the Gram matrices, whose dots are formed a few at a time
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
   double kept_element = 13;     ///< square, keep and add up one element of G_b inside the L2 cache
@@ -79,6 +80,7 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
+  const double gram_pair = costs.gram_element * real(block.view + block.outputs) + costs.dot_pair;
   const double rounding_bound = positions * pair;  // leaves.hpp, rounding
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
@@ -87,7 +89,7 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      cost = positions * (positions + 1) / 2 * pair + rounding_bound + sum;
+      cost = positions * (positions + 1) / 2 * gram_pair + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;

@@ -226,6 +226,7 @@ template <class Scalar>
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
   task.resumes = false;
+  task.sum_offset = chosen.packed;
   task.right = copy;
   const auto form = [&](term_block block, const term_block& next) {
     copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);

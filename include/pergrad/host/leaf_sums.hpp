@@ -8,6 +8,7 @@
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
+#include <pergrad/host/elementwise_leaves.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>

@@ -12,6 +12,7 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/host/tables.hpp>
+#include <pergrad/host/tiles.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -109,6 +110,20 @@ struct leaf_tables {
     });
     arrange_segments(t);
     arrange_deferred(t);
+  }
+
+  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them are formed last: their sum is
+  /// the next thing that reads them.
+  static constexpr void choose_late(tables& t) {
+    constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
+    if (t.deferred_count > 0 || t.tile * t.kept_size * bytes <= tile_bytes) return;
+    outer_leaf* largest = nullptr;
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (leaf.method != norm_method::instantiate || leaf.use.shared()) continue;
+      if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
+    }
+    if (largest != nullptr) largest->late = true;
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.

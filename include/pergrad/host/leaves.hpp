@@ -13,30 +13,12 @@
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
+#include <pergrad/host/dot_block.hpp>
+#include <pergrad/host/norm_part.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/tables.hpp>
 
 namespace pergrad::inline v0_1::on_host {
-
-/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a
-/// sum with weight w is
-///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
-struct norm_part {
-  double squared = 0;  ///< the value
-  double error =
-      0;  ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
-  double slack = 0;  ///< squared bound on what the sum's own rounding adds to the sample's share
-  double spread =
-      0;  ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
-
-  constexpr norm_part& operator+=(const norm_part& other) noexcept {
-    squared += other.squared;
-    error += other.error;
-    slack += other.slack;
-    spread += other.spread;
-    return *this;
-  }
-};
 
 /// One outer-product leaf of the samples in a worker's workspace.
 template <class Scalar>
@@ -155,25 +137,34 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the
-  /// answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
+  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
+  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
       double sum = 0;
-      double magnitude = 0;
-      for_each_position(leaf.positions(), [&](index t, index x_t, index delta_t) {
-        const Scalar* x_here = x(sample, g) + x_t;
-        const Scalar* delta_here = delta(sample, g) + delta_t;
-        for_each_position(t + 1, [&](index s, index x_s, index delta_s) {
-          const double entry = view_dot(x_here, x(sample, g) + x_s) * delta_dot(delta_here, delta(sample, g) + delta_s);
-          sum += s == t ? entry : 2 * entry;
-          if (s == t) magnitude += std::sqrt(entry);
+      position_sums seen;
+      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
+        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
+          dot_block<Scalar> x_dots;
+          add_view_dots(here.x, there.x, x_dots);
+          dot_block<Scalar> delta_dots;
+          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
+          for (std::size_t i = 0; i < here.count; ++i) {
+            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
+              sum += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
+            }
+            if (s != t) continue;
+            sum += x_dots.of(i, i) * delta_dots.of(i, i);
+            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
+          }
         });
       });
       const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 2 * leaf.positions() + 8);
       result.squared += std::max(sum, 0.0);
-      result.error += terms * std::numeric_limits<double>::epsilon() * magnitude * magnitude;
+      result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
+      result += rounding_of(seen);
     }
     return result;
   }
@@ -182,24 +173,14 @@ struct leaf_kernel {
   /// spread.
   [[nodiscard]] norm_part rounding(index sample) const noexcept {
     norm_part result;
-    const double unit =
-        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     for (index g = 0; g < leaf.groups; ++g) {
-      double magnitude = 0;
-      double x_sum = 0;
-      double delta_sum = 0;
+      position_sums seen;
       for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
-        const double x_squared = view_dot(x_here, x_here);
-        const double delta_squared = delta_dot(delta_here, delta_here);
-        magnitude += std::sqrt(x_squared * delta_squared);
-        x_sum += std::sqrt(x_squared);
-        delta_sum += std::sqrt(delta_squared);
-        result.spread += spread_of(x_squared);
+        add_position(view_dot(x_here, x_here), delta_dot(delta_here, delta_here), seen);
       });
-      result.slack += (unit * magnitude) * (unit * magnitude);
-      result.error += lost_squares(x_sum * x_sum, delta_sum * delta_sum);
+      result += rounding_of(seen);
     }
     return result;
   }
@@ -286,6 +267,26 @@ struct leaf_kernel {
       return 0;
     }
   }
+  struct position_sums {
+    double magnitude = 0;  ///< of |x_t||delta_t|
+    double x = 0;
+    double delta = 0;
+    double spread = 0;
+  };
+  void add_position(double x_squared, double delta_squared, position_sums& seen) const noexcept {
+    seen.magnitude += std::sqrt(x_squared * delta_squared);
+    seen.x += std::sqrt(x_squared);
+    seen.delta += std::sqrt(delta_squared);
+    seen.spread += spread_of(x_squared);
+  }
+  [[nodiscard]] norm_part rounding_of(const position_sums& seen) const noexcept {
+    const double unit =
+        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    return {.squared = 0,
+            .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
+            .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
+            .spread = seen.spread};
+  }
   [[nodiscard]] double spread_of(double x_squared) const noexcept {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
@@ -306,6 +307,46 @@ struct leaf_kernel {
       const index row = i % leaf.step[0].extent;
       x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
       delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
+    }
+  }
+  /// What a few positions in a row read; where there are fewer, the last one again.
+  struct position_block {
+    std::size_t count = 0;
+    const Scalar* x[dot_block_side]{};
+    const Scalar* delta[dot_block_side]{};
+  };
+  /// Calls f(first position, block) for the blocks that begin before position `end`.
+  template <class Function>
+  void for_each_block(index end, index sample, index group, Function&& f) const {
+    constexpr auto side = static_cast<index>(dot_block_side);
+    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
+    position_block block;
+    for_each_position(last, [&](index t, index x_t, index delta_t) {
+      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
+        block.x[i] = x(sample, group) + x_t;
+        block.delta[i] = delta(sample, group) + delta_t;
+      }
+      if (block.count < dot_block_side && t + 1 < last) return;
+      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
+      block.count = 0;
+    });
+  }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const (&a)[dot_block_side], const Scalar* const (&b)[dot_block_side],
+                     dot_block<Scalar>& dots) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
+        for (std::size_t i = 0; i < dot_block_side; ++i) {
+          a_here[i] = a[i] + row + l * view[1].x;
+          b_here[i] = b[i] + row + l * view[1].x;
+        }
+        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
+      }
     }
   }
   [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
@@ -351,39 +392,5 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 };
-
-/// g_b of an elementwise leaf into `out`, or added to it; returns the squared norm of what is there then.
-template <class Scalar>
-inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out,
-                          bool onto = false) noexcept {
-  const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
-  const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
-  if (!onto) std::fill_n(out, leaf.count, Scalar{0});
-  for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
-    const Scalar* delta_plane = delta + plane * leaf.step_plane.delta;
-    const Scalar* other_plane = other + plane * leaf.step_plane.x;
-    for (index i = 0; i < leaf.step[0].extent; ++i) {
-      for (index j = 0; j < leaf.step[1].extent; ++j) {
-        const Scalar* delta_here = delta_plane + i * leaf.step[0].delta + j * leaf.step[1].delta;
-        if (leaf.ones && leaf.delta_stride == 1) {
-          add_to(out, delta_here, leaf.count);
-          continue;
-        }
-        const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
-        if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
-          for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
-            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
-          });
-          continue;
-        }
-        for (index n = 0; n < leaf.count; ++n) {
-          const Scalar value = delta_here[n * leaf.delta_stride];
-          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
-        }
-      }
-    }
-  }
-  return squares(static_cast<const Scalar*>(out), leaf.count);
-}
 
 }  // namespace pergrad::inline v0_1::on_host

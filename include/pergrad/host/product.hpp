@@ -48,6 +48,16 @@ template <class Scalar>
   }
 }
 
+/// What a tile's sums will be added to comes from beyond the cache while they are formed.
+template <class Scalar>
+inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexcept {
+  for (std::size_t row = 0; row < to.rows; ++row) {
+    for (std::size_t n = 0; n < to.vectors * lanes; n += 64 / sizeof(Scalar)) {
+      __builtin_prefetch(to.out + to.row_offset[row] + n, 1);
+    }
+  }
+}
+
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
@@ -68,12 +78,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
-  tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
+  tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
   if (shape.row[2].left == 1) task.ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
     rest.vectors = chosen.vectors;
+    rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
       task.last = columns - column - (chosen.vectors - 1) * lanes;
     }
@@ -85,16 +96,27 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
+      // Whole vectors that are only stored need no buffer.
+      const bool stores = how.what == epilogue::kind::store || how.what == epilogue::kind::squares_store;
+      rest.stored = stores && task.last == lanes;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
         const tile_rows place = walk.next(rest.rows);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
-        chosen.by_rows[rest.rows - 1](task);
         if (out != nullptr) rest.out = out_panel + place.out;
         rest.row_offset = place.out_offset;
-        family.finish(rest);
+        if (rest.stored) {
+          task.sums = rest.out;
+          task.sum_offset = place.out_offset;
+        } else if (how.what == epilogue::kind::add) {
+          fetch_to_add(rest, lanes);
+        }
+        chosen.by_rows[rest.rows - 1](task);
+        if (how.what != epilogue::kind::store || !rest.stored) family.finish(rest);
       }
+      task.sums = sums;
+      rest.stored = false;
     }
     column += chosen.vectors * lanes;
   }

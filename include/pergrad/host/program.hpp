@@ -305,6 +305,7 @@ struct program {
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
+    leaf_tables<program>::choose_late(t);
     t.scratch.sample = scratch;
     assign_places(t, trained);
     share_slots(t, arranged);

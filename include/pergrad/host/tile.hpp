@@ -44,7 +44,8 @@ struct tile_task {
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row of the tile
-  Scalar* sums = nullptr;                      // [rows][vectors * lanes], aligned to a vector
+  Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
+  const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
   std::size_t whole = 0;                       // those of a whole one, which compilers are not to know
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
@@ -62,6 +63,8 @@ struct finish_task {
   Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
   const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
   const Scalar* bias = nullptr;                // of the tile's first column
+  const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
+  bool stored = false;                         // the kernel has left its sums in `out`
 };
 
 template <class Scalar>
@@ -73,6 +76,7 @@ struct tile_width {
   std::size_t vectors;
   std::size_t max_rows;
   const tile_function<Scalar>* by_rows;  // [rows - 1]
+  const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
 /// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors.

@@ -59,7 +59,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -108,7 +108,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     middle_right = right;
   }
   Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
+  const std::ptrdiff_t* const to_offset = task.sum_offset;
+  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
 }
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors>
@@ -147,29 +148,38 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
-/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
-/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
+/// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                        const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  const auto square = [sums](std::size_t part) {
-    narrow<Scalar> values;
-    std::memcpy(&values, sums + part * step, sizeof values);
-    const vector<double> wide = widen(values);
-    return wide * wide;
-  };
-  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
-  std::size_t part = 0;
-  for (; part + 4 <= count * parts; part += 4) {
-    chains[0] += square(part);
-    chains[1] += square(part + 1);
-    chains[2] += square(part + 2);
-    chains[3] += square(part + 3);
+  constexpr std::size_t far = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  const std::size_t in_row = task.vectors * parts;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here = from + row_offset[row];
+    const auto square = [here](std::size_t part) {
+      narrow<Scalar> values;
+      std::memcpy(&values, here + part * step, sizeof values);
+      const vector<double> wide = widen(values);
+      return wide * wide;
+    };
+    std::size_t part = 0;
+    for (; part + 4 <= in_row; part += 4) {
+      chains[0] += square(part);
+      chains[1] += square(part + 1);
+      chains[2] += square(part + 2);
+      chains[3] += square(part + 3);
+    }
+    for (; part < in_row; part += parts) {
+      chains[0] += square(part);
+      if constexpr (parts == 2) chains[1] += square(part + 1);
+    }
   }
-  for (; part < count * parts; ++part) chains[0] += square(part);
-  store(squares, chains[0] + chains[2]);
-  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+  store(task.how.squares, chains[0] + chains[2]);
+  store(task.how.squares + far, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -208,7 +218,11 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else if constexpr (squared) {
-    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
     if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -239,7 +253,8 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
 };
 
 template <class Scalar>

@@ -13,6 +13,7 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/deferred.hpp>
+#include <pergrad/host/elementwise_leaves.hpp>
 #include <pergrad/host/leaf_sums.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/passes.hpp>
@@ -116,6 +117,9 @@ struct worker {
   /// What is left to do once the gradients of some samples are complete.
   void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
+    for (std::size_t k = 0; facts_wanted && k != table.outer_count; ++k) {
+      if (comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
+    }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
     write_rows(pass, first, begin, end);
@@ -183,34 +187,7 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      const leaf_kernel<scalar> kernel{leaf, workspace};
-      const norm_method method = request.method_of(leaf, every_gradient);
-      for (index b = begin; b < end; ++b) {
-        norm_part& to = part(b, node);
-        switch (method) {
-          case norm_method::product:
-            to += kernel.by_product(b);
-            break;
-          case norm_method::gram:
-            to += kernel.gram(b);
-            to += kernel.rounding(b);
-            break;
-          case norm_method::direct:
-            to.squared += kernel.direct(b);
-            to += kernel.rounding(b);
-            break;
-          default: {
-            scalar* gradient = leaves.kept_gradient(b, node, leaf.native);
-            const double squared =
-                leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
-            if (leaf.use.first) to.squared += squared;
-            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
-            if (leaf.use.first && request.direction != nullptr) project(b, node, leaf.native, leaf.size());
-            break;
-          }
-        }
-      }
+      if (!comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -221,6 +198,38 @@ struct worker {
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
         if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
+      }
+    }
+  }
+
+  /// Is the block's gradient not formed before all of the sample's others?
+  [[nodiscard]] bool comes_late(const outer_leaf& leaf) const noexcept { return leaf.late && !every_gradient; }
+  /// Norms of one block and, where kept, gradients.
+  void collect_outer(const outer_leaf& leaf, index begin, index end) {
+    const leaf_kernel<scalar> kernel{leaf, workspace};
+    const norm_method method = request.method_of(leaf, every_gradient);
+    for (index b = begin; b < end; ++b) {
+      norm_part& to = part(b, leaf.node);
+      switch (method) {
+        case norm_method::product:
+          to += kernel.by_product(b);
+          break;
+        case norm_method::gram:
+          to += kernel.gram(b);
+          break;
+        case norm_method::direct:
+          to.squared += kernel.direct(b);
+          to += kernel.rounding(b);
+          break;
+        default: {
+          scalar* gradient = leaves.kept_gradient(b, leaf.node, leaf.native);
+          const double squared =
+              leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
+          if (leaf.use.first) to.squared += squared;
+          if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          if (leaf.use.first && request.direction != nullptr) project(b, leaf.node, leaf.native, leaf.size());
+          break;
+        }
       }
     }
   }
@@ -348,9 +357,8 @@ struct worker {
       }
       return of_node;
     };
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (!leaf.use.first || leaf.deferred) continue;
+    const auto add = [&](const outer_leaf& leaf) {
+      if (!leaf.use.first || leaf.deferred) return;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
@@ -363,6 +371,12 @@ struct worker {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
         }
         kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
+      }
+    };
+    // What was formed last is still in the cache.
+    for (const bool late : {true, false}) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].late == late) add(table.outer[k]);
       }
     }
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {

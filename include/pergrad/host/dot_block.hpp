@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once for
+// all
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/vector.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Vectors on each side: so many that all sums stay in registers.
+inline constexpr std::size_t dot_block_side = vector_registers == 32 ? 4 : 2;
+
+/// <a_i, b_j> for all i and j, added up over as many stretches as the vectors have. Products of floats are exact in
+/// double, so only the additions round.
+template <class Scalar>
+class dot_block {
+ public:
+  static constexpr std::size_t side = dot_block_side;
+
+  /// Adds the products of `count` elements of each vector, `step` apart.
+  void add(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count, index step = 1) noexcept {
+    const index whole = step == 1 ? count - count % width : 0;
+    add_vectors(a, b, whole, std::make_index_sequence<side * side>{}, std::make_index_sequence<side>{});
+    for (index n = whole; n < count; ++n) {
+      for (std::size_t i = 0; i < side; ++i) {
+        for (std::size_t j = 0; j < side; ++j) {
+          rest_[i * side + j] += static_cast<double>(a[i][n * step]) * static_cast<double>(b[j][n * step]);
+        }
+      }
+    }
+  }
+  /// <a_i, b_j>
+  [[nodiscard]] double of(std::size_t i, std::size_t j) const noexcept {
+    double total = rest_[i * side + j];
+    for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];
+    return total;
+  }
+
+ private:
+  static constexpr auto width = static_cast<index>(vector_lanes<double>);
+
+  [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept {
+    narrow<Scalar> values;
+    std::memcpy(&values, from, sizeof values);
+    return widen(values);
+  }
+  template <std::size_t... Pair, std::size_t... Vector>
+  void add_vectors(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count,
+                   std::index_sequence<Pair...>, std::index_sequence<Vector...>) noexcept {
+    vector<double> sums[side * side] = {sums_[Pair]...};
+    for (index n = 0; n < count; n += width) {
+      const vector<double> right[side] = {wide(b[Vector] + n)...};
+      vector<double> left{};
+      ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left, sums[Pair] += left * right[Pair % side]), ...);
+    }
+    ((sums_[Pair] = sums[Pair]), ...);
+  }
+
+  vector<double> sums_[side * side]{};
+  double rest_[side * side]{};
+};
+
+}  // namespace pergrad::inline v0_1::on_host
