@@ -1505,6 +1505,7 @@ struct block_size {
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
+  double gram_element = 5;      ///< the same of the Gram matrices, whose dots are formed a few at a time
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
   double kept_element = 13;     ///< square, keep and add up one element of G_b inside the L2 cache
@@ -1523,6 +1524,7 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
+  const double gram_pair = costs.gram_element * real(block.view + block.outputs) + costs.dot_pair;
   const double rounding_bound = positions * pair;  // leaves.hpp, rounding
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
@@ -1531,7 +1533,7 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      cost = positions * (positions + 1) / 2 * pair + rounding_bound + sum;
+      cost = positions * (positions + 1) / 2 * gram_pair + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;
@@ -2710,6 +2712,7 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
+  bool late = false;  ///< formed once the backward pass is through the network, just before it is added up
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves
@@ -3712,6 +3715,42 @@ inline void for_each_stretch_of_bucket(const sparse_leaf& leaf, index bucket, Fu
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/tiles.hpp - how many samples go through a network together
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
+inline constexpr index most_samples = 16;
+/// What a tile may take of a core's L2 cache.
+inline constexpr index tile_bytes = index{1} << 20;
+/// Two samples go together even where they are this much. They share what is read of the weights, and layers with few
+/// positions have rows enough to work with.
+inline constexpr index bytes_for_two = index{6} << 20;
+/// What a tile may take of the memory where it reads weights that no cache holds.
+inline constexpr index wide_tile_bytes = index{64} << 20;
+
+/// Sets the tile of a program's tables: as many samples as stay in the cache, but no fewer than a layer wants together.
+///
+/// Each tile reads all weights of the deferred layers. So from the first of them on more samples go together than stay
+/// in the cache; the layers before it take them in parts that do.
+template <class Tables>
+constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
+  const auto bytes = [&](index samples, index elements) {
+    return samples * elements * static_cast<index>(scalar_bytes);
+  };
+  t.tile = most_samples;
+  while (t.tile > 1 && bytes(t.tile, t.sample_size + t.kept_size) > tile_bytes) t.tile /= 2;
+  if (t.tile == 1 && bytes(2, t.sample_size + t.kept_size) <= bytes_for_two) t.tile = 2;
+  t.tile = std::max(t.least_tile, t.tile);
+  t.cache_tile = t.tile;
+  if (t.deferred_count == 0) return;
+  while (!t.nodes[t.split].deferred) ++t.split;
+  while (t.tile < most_samples && bytes(2 * t.tile, t.sample_size) <= wide_tile_bytes) t.tile *= 2;
+  // Forward takes the samples as columns, and one vector of them leaves multiply-adds waiting for loads.
+  if (t.tile == most_samples && bytes(2 * t.tile, t.sample_size) <= tile_bytes) t.tile *= 2;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -3809,6 +3848,24 @@ struct leaf_tables {
     });
     arrange_segments(t);
     arrange_deferred(t);
+  }
+
+  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them are formed last: their sum is
+  /// the next thing that reads them.
+  static constexpr void choose_late(tables& t) {
+    constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
+    if (t.deferred_count > 0 || t.tile * t.kept_size * bytes <= tile_bytes) return;
+    outer_leaf* largest = nullptr;
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (leaf.method != norm_method::instantiate || leaf.use.shared()) continue;
+      if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
+    }
+    if (largest == nullptr) return;
+    // The first node with parameters is the last one of a backward pass already: see leaf_sums::last_and_large.
+    std::size_t first = 0;
+    while (t.nodes[first].parameter_count == 0) ++first;
+    if (largest->node != first) largest->late = true;
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
@@ -3990,42 +4047,6 @@ struct leaf_tables {
     }
   }
 };
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/tiles.hpp - how many samples go through a network together
-
-namespace pergrad::inline v0_1::on_host {
-
-/// The most samples of a tile; twice as many where they are columns of a product (deferred.hpp) and stay in the cache.
-inline constexpr index most_samples = 16;
-/// What a tile may take of a core's L2 cache.
-inline constexpr index tile_bytes = index{1} << 20;
-/// Two samples go together even where they are this much. They share what is read of the weights, and layers with few
-/// positions have rows enough to work with.
-inline constexpr index bytes_for_two = index{6} << 20;
-/// What a tile may take of the memory where it reads weights that no cache holds.
-inline constexpr index wide_tile_bytes = index{64} << 20;
-
-/// Sets the tile of a program's tables: as many samples as stay in the cache, but no fewer than a layer wants together.
-///
-/// Each tile reads all weights of the deferred layers. So from the first of them on more samples go together than stay
-/// in the cache; the layers before it take them in parts that do.
-template <class Tables>
-constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
-  const auto bytes = [&](index samples, index elements) {
-    return samples * elements * static_cast<index>(scalar_bytes);
-  };
-  t.tile = most_samples;
-  while (t.tile > 1 && bytes(t.tile, t.sample_size + t.kept_size) > tile_bytes) t.tile /= 2;
-  if (t.tile == 1 && bytes(2, t.sample_size + t.kept_size) <= bytes_for_two) t.tile = 2;
-  t.tile = std::max(t.least_tile, t.tile);
-  t.cache_tile = t.tile;
-  if (t.deferred_count == 0) return;
-  while (!t.nodes[t.split].deferred) ++t.split;
-  while (t.tile < most_samples && bytes(2 * t.tile, t.sample_size) <= wide_tile_bytes) t.tile *= 2;
-  // Forward takes the samples as columns, and one vector of them leaves multiply-adds waiting for loads.
-  if (t.tile == most_samples && bytes(2 * t.tile, t.sample_size) <= tile_bytes) t.tile *= 2;
-}
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -4314,6 +4335,7 @@ struct program {
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
+    leaf_tables<program>::choose_late(t);
     t.scratch.sample = scratch;
     assign_places(t, trained);
     share_slots(t, arranged);
@@ -4952,6 +4974,90 @@ class host {
 // One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
 // loops.
 
+// pergrad/host/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once for
+// all
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Vectors on each side: so many that all sums stay in registers.
+inline constexpr std::size_t dot_block_side = vector_registers == 32 ? 4 : 2;
+
+/// <a_i, b_j> for all i and j, added up over as many stretches as the vectors have. Products of floats are exact in
+/// double, so only the additions round.
+template <class Scalar>
+class dot_block {
+ public:
+  static constexpr std::size_t side = dot_block_side;
+
+  /// Adds the products of `count` elements of each vector, `step` apart.
+  void add(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count, index step = 1) noexcept {
+    const index whole = step == 1 ? count - count % width : 0;
+    add_vectors(a, b, whole, std::make_index_sequence<side * side>{}, std::make_index_sequence<side>{});
+    for (index n = whole; n < count; ++n) {
+      for (std::size_t i = 0; i < side; ++i) {
+        for (std::size_t j = 0; j < side; ++j) {
+          rest_[i * side + j] += static_cast<double>(a[i][n * step]) * static_cast<double>(b[j][n * step]);
+        }
+      }
+    }
+  }
+  /// <a_i, b_j>
+  [[nodiscard]] double of(std::size_t i, std::size_t j) const noexcept {
+    double total = rest_[i * side + j];
+    for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];
+    return total;
+  }
+
+ private:
+  static constexpr auto width = static_cast<index>(vector_lanes<double>);
+
+  [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept {
+    narrow<Scalar> values;
+    std::memcpy(&values, from, sizeof values);
+    return widen(values);
+  }
+  template <std::size_t... Pair, std::size_t... Vector>
+  void add_vectors(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count,
+                   std::index_sequence<Pair...>, std::index_sequence<Vector...>) noexcept {
+    vector<double> sums[side * side] = {sums_[Pair]...};
+    for (index n = 0; n < count; n += width) {
+      const vector<double> right[side] = {wide(b[Vector] + n)...};
+      vector<double> left{};
+      ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left, sums[Pair] += left * right[Pair % side]), ...);
+    }
+    ((sums_[Pair] = sums[Pair]), ...);
+  }
+
+  vector<double> sums_[side * side]{};
+  double rest_[side * side]{};
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/norm_part.hpp - a squared norm and what is known of its errors
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a
+/// sum with weight w is
+///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
+struct norm_part {
+  double squared = 0;  ///< the value
+  double error =
+      0;  ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
+  double slack = 0;  ///< squared bound on what the sum's own rounding adds to the sample's share
+  double spread =
+      0;  ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
+
+  constexpr norm_part& operator+=(const norm_part& other) noexcept {
+    squared += other.squared;
+    error += other.error;
+    slack += other.slack;
+    spread += other.spread;
+    return *this;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
 //
 //   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
@@ -5107,7 +5213,8 @@ struct tile_task {
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
   const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row of the tile
-  Scalar* sums = nullptr;                      // [rows][vectors * lanes], aligned to a vector
+  Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
+  const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
   std::size_t whole = 0;                       // those of a whole one, which compilers are not to know
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
@@ -5125,6 +5232,8 @@ struct finish_task {
   Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
   const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
   const Scalar* bias = nullptr;                // of the tile's first column
+  const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
+  bool stored = false;                         // the kernel has left its sums in `out`
 };
 
 template <class Scalar>
@@ -5136,6 +5245,7 @@ struct tile_width {
   std::size_t vectors;
   std::size_t max_rows;
   const tile_function<Scalar>* by_rows;  // [rows - 1]
+  const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
 /// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors.
@@ -5264,7 +5374,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -5313,7 +5423,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     middle_right = right;
   }
   Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
+  const std::ptrdiff_t* const to_offset = task.sum_offset;
+  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
 }
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors>
@@ -5352,29 +5463,38 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
-/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
-/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
+/// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                        const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  const auto square = [sums](std::size_t part) {
-    narrow<Scalar> values;
-    std::memcpy(&values, sums + part * step, sizeof values);
-    const vector<double> wide = widen(values);
-    return wide * wide;
-  };
-  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
-  std::size_t part = 0;
-  for (; part + 4 <= count * parts; part += 4) {
-    chains[0] += square(part);
-    chains[1] += square(part + 1);
-    chains[2] += square(part + 2);
-    chains[3] += square(part + 3);
+  constexpr std::size_t far = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  const std::size_t in_row = task.vectors * parts;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here = from + row_offset[row];
+    const auto square = [here](std::size_t part) {
+      narrow<Scalar> values;
+      std::memcpy(&values, here + part * step, sizeof values);
+      const vector<double> wide = widen(values);
+      return wide * wide;
+    };
+    std::size_t part = 0;
+    for (; part + 4 <= in_row; part += 4) {
+      chains[0] += square(part);
+      chains[1] += square(part + 1);
+      chains[2] += square(part + 2);
+      chains[3] += square(part + 3);
+    }
+    for (; part < in_row; part += parts) {
+      chains[0] += square(part);
+      if constexpr (parts == 2) chains[1] += square(part + 1);
+    }
   }
-  for (; part < count * parts; ++part) chains[0] += square(part);
-  store(squares, chains[0] + chains[2]);
-  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+  store(task.how.squares, chains[0] + chains[2]);
+  store(task.how.squares + far, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -5413,7 +5533,11 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else if constexpr (squared) {
-    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
     if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -5444,7 +5568,8 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
 };
 
 template <class Scalar>
@@ -5766,7 +5891,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -5815,7 +5940,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     middle_right = right;
   }
   Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
+  const std::ptrdiff_t* const to_offset = task.sum_offset;
+  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
 }
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors>
@@ -5854,29 +5980,38 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
-/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
-/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
+/// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                        const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  const auto square = [sums](std::size_t part) {
-    narrow<Scalar> values;
-    std::memcpy(&values, sums + part * step, sizeof values);
-    const vector<double> wide = widen(values);
-    return wide * wide;
-  };
-  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
-  std::size_t part = 0;
-  for (; part + 4 <= count * parts; part += 4) {
-    chains[0] += square(part);
-    chains[1] += square(part + 1);
-    chains[2] += square(part + 2);
-    chains[3] += square(part + 3);
+  constexpr std::size_t far = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  const std::size_t in_row = task.vectors * parts;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here = from + row_offset[row];
+    const auto square = [here](std::size_t part) {
+      narrow<Scalar> values;
+      std::memcpy(&values, here + part * step, sizeof values);
+      const vector<double> wide = widen(values);
+      return wide * wide;
+    };
+    std::size_t part = 0;
+    for (; part + 4 <= in_row; part += 4) {
+      chains[0] += square(part);
+      chains[1] += square(part + 1);
+      chains[2] += square(part + 2);
+      chains[3] += square(part + 3);
+    }
+    for (; part < in_row; part += parts) {
+      chains[0] += square(part);
+      if constexpr (parts == 2) chains[1] += square(part + 1);
+    }
   }
-  for (; part < count * parts; ++part) chains[0] += square(part);
-  store(squares, chains[0] + chains[2]);
-  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+  store(task.how.squares, chains[0] + chains[2]);
+  store(task.how.squares + far, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -5915,7 +6050,11 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else if constexpr (squared) {
-    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
     if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -5946,7 +6085,8 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
 };
 
 template <class Scalar>
@@ -6269,7 +6409,7 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + Slot * lanes)), ...);
+  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
   const Scalar* right = task.right;
   // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
@@ -6318,7 +6458,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     middle_right = right;
   }
   Scalar* const to = task.sums;
-  (store(to + Slot * lanes, sums[Slot]), ...);
+  const std::ptrdiff_t* const to_offset = task.sum_offset;
+  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
 }
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors>
@@ -6357,29 +6498,38 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
   }
 }
 
-/// Adds the squares of `count` vectors of sums, four chains at a time: one alone would wait for each addition. Halves
-/// are read from memory one by one, as taking a register apart costs more than reading it twice.
+/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
+/// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const Scalar* sums, std::size_t count, double* squares) noexcept {
+inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                        const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  const auto square = [sums](std::size_t part) {
-    narrow<Scalar> values;
-    std::memcpy(&values, sums + part * step, sizeof values);
-    const vector<double> wide = widen(values);
-    return wide * wide;
-  };
-  vector<double> chains[4] = {load(squares), load(squares + epilogue::square_chains / 2), {}, {}};
-  std::size_t part = 0;
-  for (; part + 4 <= count * parts; part += 4) {
-    chains[0] += square(part);
-    chains[1] += square(part + 1);
-    chains[2] += square(part + 2);
-    chains[3] += square(part + 3);
+  constexpr std::size_t far = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  const std::size_t in_row = task.vectors * parts;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here = from + row_offset[row];
+    const auto square = [here](std::size_t part) {
+      narrow<Scalar> values;
+      std::memcpy(&values, here + part * step, sizeof values);
+      const vector<double> wide = widen(values);
+      return wide * wide;
+    };
+    std::size_t part = 0;
+    for (; part + 4 <= in_row; part += 4) {
+      chains[0] += square(part);
+      chains[1] += square(part + 1);
+      chains[2] += square(part + 2);
+      chains[3] += square(part + 3);
+    }
+    for (; part < in_row; part += parts) {
+      chains[0] += square(part);
+      if constexpr (parts == 2) chains[1] += square(part + 1);
+    }
   }
-  for (; part < count * parts; ++part) chains[0] += square(part);
-  store(squares, chains[0] + chains[2]);
-  store(squares + epilogue::square_chains / 2, chains[1] + chains[3]);
+  store(task.how.squares, chains[0] + chains[2]);
+  store(task.how.squares + far, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -6418,7 +6568,11 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else if constexpr (squared) {
-    add_squares(task.sums, task.rows * task.vectors, task.how.squares);
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
     if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -6449,7 +6603,8 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
 };
 
 template <class Scalar>
@@ -6793,6 +6948,7 @@ template <class Scalar>
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
   task.resumes = false;
+  task.sum_offset = chosen.packed;
   task.right = copy;
   const auto form = [&](term_block block, const term_block& next) {
     copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
@@ -6857,6 +7013,16 @@ template <class Scalar>
   }
 }
 
+/// What a tile's sums will be added to comes from beyond the cache while they are formed.
+template <class Scalar>
+inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexcept {
+  for (std::size_t row = 0; row < to.rows; ++row) {
+    for (std::size_t n = 0; n < to.vectors * lanes; n += 64 / sizeof(Scalar)) {
+      __builtin_prefetch(to.out + to.row_offset[row] + n, 1);
+    }
+  }
+}
+
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
@@ -6877,12 +7043,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
-  tile_task<Scalar> task{left, right, reduce, nullptr, sums, lanes, lanes};
+  tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
   if (shape.row[2].left == 1) task.ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
     rest.vectors = chosen.vectors;
+    rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
       task.last = columns - column - (chosen.vectors - 1) * lanes;
     }
@@ -6894,16 +7061,27 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
+      // Whole vectors that are only stored need no buffer.
+      const bool stores = how.what == epilogue::kind::store || how.what == epilogue::kind::squares_store;
+      rest.stored = stores && task.last == lanes;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
         const tile_rows place = walk.next(rest.rows);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
-        chosen.by_rows[rest.rows - 1](task);
         if (out != nullptr) rest.out = out_panel + place.out;
         rest.row_offset = place.out_offset;
-        family.finish(rest);
+        if (rest.stored) {
+          task.sums = rest.out;
+          task.sum_offset = place.out_offset;
+        } else if (how.what == epilogue::kind::add) {
+          fetch_to_add(rest, lanes);
+        }
+        chosen.by_rows[rest.rows - 1](task);
+        if (how.what != epilogue::kind::store || !rest.stored) family.finish(rest);
       }
+      task.sums = sums;
+      rest.stored = false;
     }
     column += chosen.vectors * lanes;
   }
@@ -6926,26 +7104,6 @@ void product(const product_shape& shape, const Scalar* left, const Scalar* right
 }  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
-
-/// What is known of the squared norm of one sample's block or blocks. An upper bound of the norm of what is added to a
-/// sum with weight w is
-///   w (sqrt(squared + error) + sqrt(slack)) + d spread      d: the smallest subnormal Scalar
-struct norm_part {
-  double squared = 0;  ///< the value
-  double error =
-      0;  ///< bound on the rounding error of `squared`, where it may cancel (gram) or vanish (subnormal squares)
-  double slack = 0;  ///< squared bound on what the sum's own rounding adds to the sample's share
-  double spread =
-      0;  ///< sum_t |x_t| sqrt(p), where w delta_t is formed first: its rounding error d / 2, however small, meets x_t
-
-  constexpr norm_part& operator+=(const norm_part& other) noexcept {
-    squared += other.squared;
-    error += other.error;
-    slack += other.slack;
-    spread += other.spread;
-    return *this;
-  }
-};
 
 /// One outer-product leaf of the samples in a worker's workspace.
 template <class Scalar>
@@ -7064,25 +7222,34 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double. Terms cancel, so the error bound is part of the
-  /// answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
+  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
+  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
       double sum = 0;
-      double magnitude = 0;
-      for_each_position(leaf.positions(), [&](index t, index x_t, index delta_t) {
-        const Scalar* x_here = x(sample, g) + x_t;
-        const Scalar* delta_here = delta(sample, g) + delta_t;
-        for_each_position(t + 1, [&](index s, index x_s, index delta_s) {
-          const double entry = view_dot(x_here, x(sample, g) + x_s) * delta_dot(delta_here, delta(sample, g) + delta_s);
-          sum += s == t ? entry : 2 * entry;
-          if (s == t) magnitude += std::sqrt(entry);
+      position_sums seen;
+      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
+        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
+          dot_block<Scalar> x_dots;
+          add_view_dots(here.x, there.x, x_dots);
+          dot_block<Scalar> delta_dots;
+          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
+          for (std::size_t i = 0; i < here.count; ++i) {
+            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
+              sum += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
+            }
+            if (s != t) continue;
+            sum += x_dots.of(i, i) * delta_dots.of(i, i);
+            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
+          }
         });
       });
       const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 2 * leaf.positions() + 8);
       result.squared += std::max(sum, 0.0);
-      result.error += terms * std::numeric_limits<double>::epsilon() * magnitude * magnitude;
+      result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
+      result += rounding_of(seen);
     }
     return result;
   }
@@ -7091,24 +7258,14 @@ struct leaf_kernel {
   /// spread.
   [[nodiscard]] norm_part rounding(index sample) const noexcept {
     norm_part result;
-    const double unit =
-        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     for (index g = 0; g < leaf.groups; ++g) {
-      double magnitude = 0;
-      double x_sum = 0;
-      double delta_sum = 0;
+      position_sums seen;
       for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
-        const double x_squared = view_dot(x_here, x_here);
-        const double delta_squared = delta_dot(delta_here, delta_here);
-        magnitude += std::sqrt(x_squared * delta_squared);
-        x_sum += std::sqrt(x_squared);
-        delta_sum += std::sqrt(delta_squared);
-        result.spread += spread_of(x_squared);
+        add_position(view_dot(x_here, x_here), delta_dot(delta_here, delta_here), seen);
       });
-      result.slack += (unit * magnitude) * (unit * magnitude);
-      result.error += lost_squares(x_sum * x_sum, delta_sum * delta_sum);
+      result += rounding_of(seen);
     }
     return result;
   }
@@ -7195,6 +7352,26 @@ struct leaf_kernel {
       return 0;
     }
   }
+  struct position_sums {
+    double magnitude = 0;  ///< of |x_t||delta_t|
+    double x = 0;
+    double delta = 0;
+    double spread = 0;
+  };
+  void add_position(double x_squared, double delta_squared, position_sums& seen) const noexcept {
+    seen.magnitude += std::sqrt(x_squared * delta_squared);
+    seen.x += std::sqrt(x_squared);
+    seen.delta += std::sqrt(delta_squared);
+    seen.spread += spread_of(x_squared);
+  }
+  [[nodiscard]] norm_part rounding_of(const position_sums& seen) const noexcept {
+    const double unit =
+        static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    return {.squared = 0,
+            .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
+            .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
+            .spread = seen.spread};
+  }
   [[nodiscard]] double spread_of(double x_squared) const noexcept {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
@@ -7215,6 +7392,46 @@ struct leaf_kernel {
       const index row = i % leaf.step[0].extent;
       x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
       delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
+    }
+  }
+  /// What a few positions in a row read; where there are fewer, the last one again.
+  struct position_block {
+    std::size_t count = 0;
+    const Scalar* x[dot_block_side]{};
+    const Scalar* delta[dot_block_side]{};
+  };
+  /// Calls f(first position, block) for the blocks that begin before position `end`.
+  template <class Function>
+  void for_each_block(index end, index sample, index group, Function&& f) const {
+    constexpr auto side = static_cast<index>(dot_block_side);
+    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
+    position_block block;
+    for_each_position(last, [&](index t, index x_t, index delta_t) {
+      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
+        block.x[i] = x(sample, group) + x_t;
+        block.delta[i] = delta(sample, group) + delta_t;
+      }
+      if (block.count < dot_block_side && t + 1 < last) return;
+      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
+      block.count = 0;
+    });
+  }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const (&a)[dot_block_side], const Scalar* const (&b)[dot_block_side],
+                     dot_block<Scalar>& dots) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
+        for (std::size_t i = 0; i < dot_block_side; ++i) {
+          a_here[i] = a[i] + row + l * view[1].x;
+          b_here[i] = b[i] + row + l * view[1].x;
+        }
+        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
+      }
     }
   }
   [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
@@ -7260,40 +7477,6 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 };
-
-/// g_b of an elementwise leaf into `out`, or added to it; returns the squared norm of what is there then.
-template <class Scalar>
-inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out,
-                          bool onto = false) noexcept {
-  const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
-  const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
-  if (!onto) std::fill_n(out, leaf.count, Scalar{0});
-  for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
-    const Scalar* delta_plane = delta + plane * leaf.step_plane.delta;
-    const Scalar* other_plane = other + plane * leaf.step_plane.x;
-    for (index i = 0; i < leaf.step[0].extent; ++i) {
-      for (index j = 0; j < leaf.step[1].extent; ++j) {
-        const Scalar* delta_here = delta_plane + i * leaf.step[0].delta + j * leaf.step[1].delta;
-        if (leaf.ones && leaf.delta_stride == 1) {
-          add_to(out, delta_here, leaf.count);
-          continue;
-        }
-        const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
-        if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
-          for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
-            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
-          });
-          continue;
-        }
-        for (index n = 0; n < leaf.count; ++n) {
-          const Scalar value = delta_here[n * leaf.delta_stride];
-          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
-        }
-      }
-    }
-  }
-  return squares(static_cast<const Scalar*>(out), leaf.count);
-}
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -8886,22 +9069,7 @@ void through_weights_adjoint(const node_row& row, const Scalar* weights, index s
 // and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
 // sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
 
-<<<<<<< HEAD
 #if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-=======
->>>>>>> s4-cuda
-
-// pergrad/detail/intrinsics.hpp - the compiler's header of vector operations, as small as the flags allow
-//
-// <immintrin.h> is a third of the text that nvcc reads three times; without AVX, two square roots are all that is used.
-
-#if defined(__AVX__) || (defined(__x86_64__) && PERGRAD_BEST_FAMILY > 0)
-#include <immintrin.h>
-#elif defined(__SSE2__)
-#include <emmintrin.h>
-#elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
@@ -10547,6 +10715,45 @@ void pack_panels(const host& executor, const Network& network, typename Network:
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/worker.hpp - one thread's part of a pass: tiles through forward, loss, backward, facts and sums
 
+// pergrad/host/elementwise_leaves.hpp - the gradient and norm of one elementwise leaf: a bias, a gain
+
+namespace pergrad::inline v0_1::on_host {
+
+/// g_b of an elementwise leaf into `out`, or added to it; returns the squared norm of what is there then.
+template <class Scalar>
+inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out,
+                          bool onto = false) noexcept {
+  const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
+  const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
+  if (!onto) std::fill_n(out, leaf.count, Scalar{0});
+  for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
+    const Scalar* delta_plane = delta + plane * leaf.step_plane.delta;
+    const Scalar* other_plane = other + plane * leaf.step_plane.x;
+    for (index i = 0; i < leaf.step[0].extent; ++i) {
+      for (index j = 0; j < leaf.step[1].extent; ++j) {
+        const Scalar* delta_here = delta_plane + i * leaf.step[0].delta + j * leaf.step[1].delta;
+        if (leaf.ones && leaf.delta_stride == 1) {
+          add_to(out, delta_here, leaf.count);
+          continue;
+        }
+        const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
+        if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
+          for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
+            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
+          });
+          continue;
+        }
+        for (index n = 0; n < leaf.count; ++n) {
+          const Scalar value = delta_here[n * leaf.delta_stride];
+          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+        }
+      }
+    }
+  }
+  return squares(static_cast<const Scalar*>(out), leaf.count);
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
 
 namespace pergrad::inline v0_1::on_host {
@@ -10563,15 +10770,53 @@ struct leaf_sums {
   const scalar* workspace;
   scalar* kept;
   scalar* scaled;
-  index kept_sample;  ///< from a sample's kept gradient to the next one's
+  index kept_sample;     ///< from a sample's kept gradient to the next one's
+  std::size_t one_room;  ///< a node whose samples take turns in one room; program::size: none
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
+    if (node == one_room) return kept + native;
     return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
   }
+
+  /// The first node with parameters, if a tile's kept gradients of it do not stay in the cache; program::size if they
+  /// do. When the backward pass has met it, a sample's norm is known: its gradient can be added up before the next
+  /// one's is formed.
+  static constexpr std::size_t last_and_large = [] {
+    std::size_t node = 0;
+    while (node < program::size && table.nodes[node].parameter_count == 0) ++node;
+    index elements = 0;
+    bool shared = false;
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (leaf.late) return program::size;  // norms are not known before that block's gradient is formed
+      if (leaf.node != node) continue;
+      shared = shared || leaf.use.shared();
+      if (leaf.method == norm_method::instantiate && !leaf.deferred) elements += leaf.size();
+    }
+    const bool large = table.tile * elements * static_cast<index>(sizeof(scalar)) > tile_bytes;
+    return large && !shared ? node : program::size;
+  }();
+  /// Adds one sample's kept gradient of that node to a sum.
+  void add_kept(index sample, bool every_gradient, scalar weight, scalar* sum) {
+    weight_table weights{};
+    weights[static_cast<std::size_t>(sample)] = weight;
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, one_room);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      if (request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
+      add_kept(one_room, leaf.native, leaf.size(), sample, sample + 1, weights, false, sum);
+    }
+    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, one_room);
+    for (std::size_t k = first; k < last; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      add_kept(one_room, leaf.native, leaf.count, sample, sample + 1, weights, false, sum);
+    }
+  }
+
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
@@ -10708,9 +10953,14 @@ struct worker {
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  leaf_sums<Network> leaves{request, workspace,
-                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
-                            forms_deferred(request) ? table.native_size : table.lane_size};
+  leaf_sums<Network> leaves{request,
+                            workspace,
+                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride,
+                            scaled,
+                            forms_deferred(request) ? table.native_size : table.lane_size,
+                            facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping
+                                ? leaf_sums<Network>::last_and_large
+                                : program::size};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -10745,7 +10995,12 @@ struct worker {
     }
     if (facts_wanted) clear_parts(samples);
     const auto when_complete = [&](std::size_t node, index begin, index end) {
-      if (facts_wanted) {
+      if (facts_wanted && node == leaves.one_room) {
+        for (index b = begin; b < end; ++b) {
+          collect(pass, first, node, b, b + 1);
+          add_at_once(pass, first, b, sums);
+        }
+      } else if (facts_wanted) {
         collect(pass, first, node, begin, end);
       } else {
         keep_deltas(first, node, begin, end);
@@ -10769,6 +11024,9 @@ struct worker {
   /// What is left to do once the gradients of some samples are complete.
   void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
+    for (std::size_t k = 0; facts_wanted && k != table.outer_count; ++k) {
+      if (comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
+    }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
     write_rows(pass, first, begin, end);
@@ -10836,34 +11094,7 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      const leaf_kernel<scalar> kernel{leaf, workspace};
-      const norm_method method = request.method_of(leaf, every_gradient);
-      for (index b = begin; b < end; ++b) {
-        norm_part& to = part(b, node);
-        switch (method) {
-          case norm_method::product:
-            to += kernel.by_product(b);
-            break;
-          case norm_method::gram:
-            to += kernel.gram(b);
-            to += kernel.rounding(b);
-            break;
-          case norm_method::direct:
-            to.squared += kernel.direct(b);
-            to += kernel.rounding(b);
-            break;
-          default: {
-            scalar* gradient = leaves.kept_gradient(b, node, leaf.native);
-            const double squared =
-                leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
-            if (leaf.use.first) to.squared += squared;
-            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
-            if (leaf.use.first && request.direction != nullptr) project(b, node, leaf.native, leaf.size());
-            break;
-          }
-        }
-      }
+      if (!comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -10874,6 +11105,38 @@ struct worker {
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
         if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
+      }
+    }
+  }
+
+  /// Is the block's gradient not formed before all of the sample's others?
+  [[nodiscard]] bool comes_late(const outer_leaf& leaf) const noexcept { return leaf.late && !every_gradient; }
+  /// Norms of one block and, where kept, gradients.
+  void collect_outer(const outer_leaf& leaf, index begin, index end) {
+    const leaf_kernel<scalar> kernel{leaf, workspace};
+    const norm_method method = request.method_of(leaf, every_gradient);
+    for (index b = begin; b < end; ++b) {
+      norm_part& to = part(b, leaf.node);
+      switch (method) {
+        case norm_method::product:
+          to += kernel.by_product(b);
+          break;
+        case norm_method::gram:
+          to += kernel.gram(b);
+          break;
+        case norm_method::direct:
+          to.squared += kernel.direct(b);
+          to += kernel.rounding(b);
+          break;
+        default: {
+          scalar* gradient = leaves.kept_gradient(b, leaf.node, leaf.native);
+          const double squared =
+              leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
+          if (leaf.use.first) to.squared += squared;
+          if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          if (leaf.use.first && request.direction != nullptr) project(b, leaf.node, leaf.native, leaf.size());
+          break;
+        }
       }
     }
   }
@@ -10934,6 +11197,17 @@ struct worker {
     }
   }
 
+  /// The last kept gradients of a sample, before the next sample's take their room.
+  void add_at_once(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
+    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+    for (std::size_t s = 0; s < request.sum_count; ++s) {
+      const sum_request<scalar>& sum = request.sums[s];
+      weigh(pass, sum, first, b, weights.data());
+      leaves.add_kept(b, every_gradient, weights[sum.per_layer ? table.layer_group[leaves.one_room] : 0],
+                      sums + static_cast<index>(s) * table.lane_size);
+    }
+  }
+
   void form_sums(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     // Plain sums first: a sample that a weighted sum leaves out may have its factors erased. Ghost's sums last: each
     // runs the passes anew, and erases what it likes.
@@ -10990,12 +11264,12 @@ struct worker {
       }
       return of_node;
     };
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (!leaf.use.first || leaf.deferred) continue;
+    const auto add = [&](const outer_leaf& leaf) {
+      if (!leaf.use.first || leaf.deferred) return;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
+        if (leaf.node == leaves.one_room) return;
         leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
@@ -11005,10 +11279,16 @@ struct worker {
         }
         kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
+    };
+    // What was formed last is still in the cache.
+    for (const bool late : {true, false}) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].late == late) add(table.outer[k]);
+      }
     }
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      if (!leaf.use.first) continue;
+      if (!leaf.use.first || leaf.node == leaves.one_room) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
@@ -11114,11 +11394,40 @@ class engine {
     });
   }
 
-  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows. What is asked to be added to
-  /// something is summed up first.
+  /// Where the sum over a table is formed: what is asked to be added to something is summed up elsewhere first.
+  static scalar* sum_of_table(tape_type& tape, const sum_request<scalar>& sum, std::size_t which, std::size_t number) {
+    if (!sum.accumulate) return sum.out + table.sparse[number].parameters;
+    scalar* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
+    for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
+    return to;
+  }
+  /// Sets the sums over tables to zero, in long stretches: row by row, as buckets have them, it takes longer than
+  /// all that follows.
+  static void clear_tables(const host& executor, tape_type& tape, const run_request<scalar>& request) {
+    constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
+    constexpr auto stretches = [](const sparse_leaf& leaf) {
+      return leaf.use.first ? (leaf.size() + stretch - 1) / stretch : 0;
+    };
+    constexpr index tasks = [stretches] {
+      index count = 0;
+      for (std::size_t k = 0; k != table.sparse_count; ++k) count += stretches(table.sparse[k]);
+      return count;
+    }();
+    executor.parallel(request.sum_count * static_cast<std::size_t>(tasks), [&](std::size_t number, std::size_t) {
+      const std::size_t which = number / static_cast<std::size_t>(tasks);
+      auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
+      std::size_t k = 0;
+      for (; task >= stretches(table.sparse[k]); ++k) task -= stretches(table.sparse[k]);
+      const index first = task * stretch;
+      std::fill_n(sum_of_table(tape, request.sums[which], which, k) + first,
+                  std::min(stretch, table.sparse[k].size() - first), scalar{0});
+    });
+  }
+
+  /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
   static void sum_tables(const host& executor, tape_type& tape, const run_request<scalar>& request, index chunk_first,
                          index count) {
-    const bool is_first = chunk_first == 0;
+    if (chunk_first == 0) clear_tables(executor, tape, request);
     const bool is_last = chunk_first + count == static_cast<index>(request.count);
     constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
     executor.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
@@ -11128,14 +11437,7 @@ class engine {
       const sparse_leaf& leaf = table.sparse[number];
       if (!leaf.use.first) return;
       scalar* out = sum.out + leaf.parameters;
-      scalar* to = out;
-      if (sum.accumulate) {
-        to = tape_access::additions(tape) + static_cast<index>(task / tasks) * table.sparse_size;
-        for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
-      }
-      if (is_first) {
-        for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) { std::fill_n(to + at, size, scalar{0}); });
-      }
+      scalar* to = sum_of_table(tape, sum, task / tasks, number);
       const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
       const auto scale = static_cast<scalar>(sum.scale);
       for (index b = 0; b < count; ++b) {
@@ -19432,12 +19734,9 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 // a b + c d even on the order in which it looks at the products. Where two loops over the same formula have to agree in
 // every bit, they say it here.
 
-<<<<<<< HEAD
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
-=======
->>>>>>> s4-cuda
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -20615,7 +20914,11 @@ requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
 
 #include <variant>
 
-<<<<<<< HEAD
+// pergrad/train/dp_sgd_base.hpp - all of a trainer that does not know its source of noise
+//
+// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
+// compiled once for both.
+
 // pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
 
 namespace pergrad::inline v0_1 {
@@ -20707,72 +21010,10 @@ void require_fit_for_training(const Records& records) {
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
-=======
-// pergrad/train/dp_sgd_base.hpp - the options of `dp_sgd`, and all of a trainer that does not know its source of noise
-//
-// A program that trains with a secret key or, for a test, with a seed has two types of trainers; what is here is
-// compiled once for both.
 
 namespace pergrad::inline v0_1 {
 
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
-
-/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
-struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
-  std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
-  std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
-  std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  std::optional<pergrad::learning_rate> learning_rate;
-  clipping_kind clipping = clipping_kind::flat;
-  std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
-  optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;                   ///< of sgd
-  adam_options adam{};                   ///< of adam
-  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
-  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
-};
-
-/// Private values of one step: for debugging, never for release.
-struct step_metrics {
-  std::size_t batch_size = 0;
-  double mean_loss = 0;        ///< over the batch; NaN if it was empty
-  double mean_norm = 0;        ///< of the unclipped gradients that are finite
-  std::size_t clipped = 0;     ///< samples whose norm is above C; of per_group, above sqrt(sum C_k²)
-  std::size_t non_finite = 0;  ///< samples that were left out: no finite gradient, or no valid record any more
-};
-
 namespace detail {
-
-/// The options, for a network with so many clipping groups. Throws std::invalid_argument naming one that is missing,
-/// out of range or not for this kind of clipping.
-[[nodiscard]] inline const dp_sgd_options& checked(const dp_sgd_options& options, std::size_t groups) {
-  const auto require = [](bool given, const char* name) {
-    if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
-  };
-  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
-  if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
-    require(!options.group_bounds.empty(), "group_bounds");
-    if (options.group_bounds.size() != groups) {
-      refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-             " bounds, the network has " + std::to_string(groups) + " clipping groups");
-    }
-  } else {
-    require(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
-  }
-  require(options.noise.has_value(), "noise");
-  require(options.sampling.has_value(), "sampling");
-  require(options.divisor.has_value(), "divisor");
-  require(options.learning_rate.has_value(), "learning_rate");
-  if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
-  return options;
-}
 
 template <class Network, class Loss, executor Executor>
 class dp_sgd_base {
@@ -20787,7 +21028,7 @@ class dp_sgd_base {
       : executor_{&executor},
         network_{&network},
         loss_{loss},
-        options_{checked(options, clipping_groups<Network>)},
+        options_{checked_options(options, clipping_groups<Network>)},
         tape_{executor, options.max_batch},
         update_{executor},
         accountant_{options.budget},
@@ -20851,24 +21092,8 @@ class dp_sgd_base {
     bool released_ = false;
   };
 
-  static void require_fit(const dataset<input_value, target>& records) {
-    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-    const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
-    if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
-    detail::require_fit<Network>(records, "dp_sgd");
-    if (records.targets().size() != records.size() * target_count) {
-      refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
-             " records, the loss takes " + std::to_string(target_count) + " a record");
-    }
-    for (std::size_t record = 0; record < records.size(); ++record) {
-      records.require_valid(record);
-      if (!fits(records, record)) {
-        refuse("record " + std::to_string(record) + " has a target that the loss does not take");
-      }
-    }
-  }
   [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
-    return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+    return fits_the_trainer<Network, Loss>(records, record);
   }
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
@@ -20929,7 +21154,7 @@ class dp_sgd_base {
   void begin(const dataset<input_value, target>& records) {
     if (!checked_ || !checked_->same_view(records)) {
       checked_.reset();
-      require_fit(records);
+      require_fit_for_training<Network, Loss>(records);
       checked_ = records;
     }
     accountant_.spend(event_);
@@ -21045,7 +21270,6 @@ class dp_sgd_base {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
->>>>>>> s4-cuda
 
 namespace pergrad::inline v0_1 {
 
@@ -21080,34 +21304,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-<<<<<<< HEAD
-      : executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        options_{detail::checked_options(options, detail::clipping_groups<Network>)},
-        generator_{std::move(generator)},
-        tape_{executor, options.max_batch},
-        update_{executor},
-        accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)},
-        sensitivity_{sensitivity()} {
-    records_.reserve(options.max_batch.count);
-    if (options.private_metrics) {
-      losses_.resize(options.max_batch.count);
-      norms_.resize(options.max_batch.count);
-    }
-    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
-    const double deviation = options.noise->value() * sensitivity_;
-    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
-                                  std::to_string(deviation));
-    }
-    accountant_.prepare(event_);
-    make_part();
-=======
       : base{executor, network, loss, chosen}, generator_{std::move(generator)} {
     this->make_part(generator_.key());
->>>>>>> s4-cuda
   }
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
@@ -21118,18 +21316,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
-<<<<<<< HEAD
-    if (!checked_ || !checked_->same_view(records)) {
-      checked_.reset();
-      detail::require_fit_for_training<Network, Loss>(records);
-      checked_ = records;
-    }
-    accountant_.spend(event_);
-    metrics_ = {};
-    records_.clear();
-=======
     this->begin(records);
->>>>>>> s4-cuda
     const std::uint64_t sampling_step = generator_.next_step();
     this->randomness_ = {&generator_.key(), sampling_step};
     if constexpr (on_a_device) {
@@ -21145,97 +21332,6 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
 
-<<<<<<< HEAD
-  /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
-  class lent_memory {
-   public:
-    lent_memory(bounded_total<Network>& total, private_gradient<Network>& update) noexcept
-        : total_{total}, update_{update} {
-      gradient_access::exchange_memory(total_, update_);
-    }
-    lent_memory(const lent_memory&) = delete;
-    lent_memory& operator=(const lent_memory&) = delete;
-    ~lent_memory() {
-      if (!released_) std::ranges::fill(gradient_access::values(total_), scalar{0});
-      gradient_access::exchange_memory(total_, update_);
-    }
-    void holds_what_was_released() noexcept { released_ = true; }
-
-   private:
-    bounded_total<Network>& total_;
-    private_gradient<Network>& update_;
-    bool released_ = false;
-  };
-
-  [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
-    return detail::fits_the_trainer<Network, Loss>(records, record);
-  }
-  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
-    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum};
-  }
-  /// What a step needs on the host; a device has its own.
-  struct host_part {
-    bounded_total<Network> total;  ///< has memory only during a step: that of `update_`
-    any_optimizer optimizer;
-  };
-  [[nodiscard]] static constexpr auto kind_of_part() {
-    if constexpr (on_a_device) {
-      return std::type_identity<typename Executor::template trainer<Network, Loss>>{};
-    } else {
-      return std::type_identity<host_part>{};
-    }
-  }
-  using part_type = typename decltype(kind_of_part())::type;
-  void make_part() {
-    if constexpr (on_a_device) {
-      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
-      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, generator_.key(), sensitivity_);
-      with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
-    } else {
-      part_ = std::make_unique<part_type>(
-          part_type{gradient_access::total_without_memory<Network>(), make_optimizer(options_)});
-    }
-  }
-
-  template <class Function>
-  auto with_clipped(const per_sample_gradient_leaf<Network, Loss>& gradients, Function&& f) const {
-    switch (options_.clipping) {
-      case clipping_kind::per_layer:
-        return f(sum(clip_per_layer(gradients, *options_.clip)));
-      case clipping_kind::automatic:
-        return f(sum(normalise(gradients, *options_.clip)));
-      case clipping_kind::per_group:
-        if constexpr (detail::clipping_groups < Network >> 1) {
-          return f(sum(clip_per_group(gradients, options_.group_bounds)));
-        } else {
-          return f(sum(clip(gradients, options_.group_bounds.front())));  // one group is the whole
-        }
-      default:
-        return f(sum(clip(gradients, *options_.clip)));
-    }
-  }
-  [[nodiscard]] double sensitivity() {
-    return with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
-  }
-  template <class Function>
-  auto with_empty_batch(Function&& f) {
-    const std::vector<std::uint32_t> nobody;
-    const dataset<input_value, target> no_records{
-        {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
-    const batch<Network, Loss> empty{no_records, nobody};
-    return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
-  }
-
-  void step_on_host(const dataset<input_value, target>& records, std::uint64_t sampling_step) {
-    bounded_total<Network>& total = part_->total;
-    lent_memory lent{total, update_};
-    total.clear(sensitivity_);
-    add_chunks(records, sampling_step);
-    add_chunk(records);
-    const auto noised = total + gaussian_noise(*options_.noise, generator_);
-=======
   void step_on_host(const dataset<input_value, target>& records) {
     bounded_total<Network>& total = this->part_->total;
     typename base::lent_memory lent{total, this->update_};
@@ -21243,7 +21339,6 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->add_chunks(records);
     this->add_chunk(records);
     const auto noised = total + gaussian_noise(*this->options_.noise, generator_);
->>>>>>> s4-cuda
     std::visit(
         [&](auto& optimizer) {
           optimizer_access::release_in_place(optimizer, *this->executor_, *this->network_, total, noised,
@@ -21301,9 +21396,6 @@ template <class Network, class Loss, class Generator, class Executor>
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-<<<<<<< HEAD
-=======
->>>>>>> s4-cuda
 // pergrad/version.hpp - the version of the library; the build reads it from here and from nowhere else.
 
 #define PERGRAD_VERSION_MAJOR 0

@@ -51,6 +51,7 @@ struct leaf_sums {
     bool shared = false;
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
+      if (leaf.late) return program::size;  // norms are not known before that block's gradient is formed
       if (leaf.node != node) continue;
       shared = shared || leaf.use.shared();
       if (leaf.method == norm_method::instantiate && !leaf.deferred) elements += leaf.size();

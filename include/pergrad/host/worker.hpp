@@ -362,7 +362,7 @@ struct worker {
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
-        if (leaf.node == leaves.one_room) continue;
+        if (leaf.node == leaves.one_room) return;
         leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
