@@ -1533,7 +1533,8 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      cost = positions * (positions + 1) / 2 * gram_pair + sum;
+      // Dots are formed for whole blocks: fewer than four positions cost as much as four.
+      cost = (positions < 4 ? 10 : positions * (positions + 1) / 2) * gram_pair + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;
