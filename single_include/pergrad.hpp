@@ -10358,6 +10358,24 @@ template <class Network>
 [[nodiscard]] auto* deferred_row(pergrad::tape<Network>& tape, index sample) noexcept {
   return tape_access::rows(tape) + sample * program<Network>::table.deferred_size;
 }
+/// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
+/// of a tile: the forward pass has left x there.
+template <class Network>
+void keep_deltas(pergrad::tape<Network>& tape, const typename Network::scalar* workspace, std::size_t node, index first,
+                 index begin, index end) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  if constexpr (table.deferred_count > 0) {
+    if (!table.nodes[node].deferred) return;
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      const leaf_kernel<typename Network::scalar> kernel{leaf, workspace};
+      for (index b = begin; b < end; ++b) {
+        std::copy_n(kernel.delta(b, 0), leaf.outputs, deferred_row(tape, first + b) + leaf.row_delta);
+      }
+    }
+  }
+}
 /// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
 template <class Network>
 [[nodiscard]] auto* deferred_weights(pergrad::tape<Network>& tape, std::size_t sum, std::size_t number) noexcept {
@@ -11064,18 +11082,8 @@ struct worker {
   [[nodiscard]] scalar* row_of(std::size_t first, index b) {
     return deferred_row(tape, static_cast<index>(first - chunk_first) + b);
   }
-  /// The other half of a node's rows: the forward pass has left x there.
   void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
-    if constexpr (table.deferred_count > 0) {
-      if (!table.nodes[node].deferred) return;
-      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-      for (std::size_t k = outer_first; k < outer_last; ++k) {
-        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
-        for (index b = begin; b < end; ++b) {
-          std::copy_n(kernel.delta(b, 0), table.outer[k].outputs, row_of(first_sample, b) + table.outer[k].row_delta);
-        }
-      }
-    }
+    on_host::keep_deltas(tape, workspace, node, static_cast<index>(first_sample - chunk_first), begin, end);
   }
 
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.

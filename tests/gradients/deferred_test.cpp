@@ -49,6 +49,13 @@ inline constexpr bool at_once = pg::on_host::leaf_sums<typename Problem::network
 static_assert(at_once<recurrent_problem> && at_once<recurrent_float>);
 static_assert(!at_once<image_problem> && !at_once<dense_problem>);
 
+/// The first layer is large here too, but a larger block is formed last of all: before that no norm is complete.
+using stacked_network = pg::basic_network<double, pg::shape{40, 96}, pg::lstm<96>, pg::lstm<128, pg::last_output>,  //
+                                          pg::tanh, pg::linear<3>>;
+using stacked_problem = problem<stacked_network, pg::mean_squared_error>;
+static_assert(std::ranges::count_if(table_of<stacked_problem>.outer, [](const auto& leaf) { return leaf.late; }) == 1);
+static_assert(!at_once<stacked_problem>);
+
 /// Norms and sums of many kinds against the rows of `p`, in every way that `ways` names.
 template <class Problem>
 void check_against_rows(std::size_t count) {
@@ -201,6 +208,9 @@ BOOST_AUTO_TEST_CASE(an_image_against_its_rows) { check_against_rows<image_probl
 BOOST_AUTO_TEST_CASE(dense_layers_against_their_rows) { check_against_rows<dense_problem>(19); }
 BOOST_AUTO_TEST_CASE(a_recurrent_layer_against_its_rows) { check_against_rows<recurrent_problem>(19); }
 BOOST_AUTO_TEST_CASE(a_recurrent_layer_on_any_number_of_threads) { check_bits<recurrent_float>(); }
+BOOST_AUTO_TEST_CASE(a_large_first_layer_below_a_larger_one_against_its_rows) {
+  check_against_rows<stacked_problem>(9);
+}
 BOOST_AUTO_TEST_CASE(an_image_in_chunks) { check_chunks<image_problem>(); }
 BOOST_AUTO_TEST_CASE(dense_layers_in_chunks) { check_chunks<dense_problem>(); }
 BOOST_AUTO_TEST_CASE(an_image_on_any_number_of_threads) { check_bits<image_float>(); }

@@ -19,6 +19,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
 #include <pergrad/host/executor.hpp>
+#include <pergrad/host/leaves.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
@@ -31,6 +32,24 @@ namespace pergrad::inline v0_1::on_host {
 template <class Network>
 [[nodiscard]] auto* deferred_row(pergrad::tape<Network>& tape, index sample) noexcept {
   return tape_access::rows(tape) + sample * program<Network>::table.deferred_size;
+}
+/// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
+/// of a tile: the forward pass has left x there.
+template <class Network>
+void keep_deltas(pergrad::tape<Network>& tape, const typename Network::scalar* workspace, std::size_t node, index first,
+                 index begin, index end) noexcept {
+  constexpr const auto& table = program<Network>::table;
+  if constexpr (table.deferred_count > 0) {
+    if (!table.nodes[node].deferred) return;
+    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
+    for (std::size_t k = outer_first; k < outer_last; ++k) {
+      const outer_leaf& leaf = table.outer[k];
+      const leaf_kernel<typename Network::scalar> kernel{leaf, workspace};
+      for (index b = begin; b < end; ++b) {
+        std::copy_n(kernel.delta(b, 0), leaf.outputs, deferred_row(tape, first + b) + leaf.row_delta);
+      }
+    }
+  }
 }
 /// Where the weights of one sum and one block lie, one a sample of the chunk. `number` counts deferred blocks.
 template <class Network>

@@ -156,18 +156,8 @@ struct worker {
   [[nodiscard]] scalar* row_of(std::size_t first, index b) {
     return deferred_row(tape, static_cast<index>(first - chunk_first) + b);
   }
-  /// The other half of a node's rows: the forward pass has left x there.
   void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
-    if constexpr (table.deferred_count > 0) {
-      if (!table.nodes[node].deferred) return;
-      const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
-      for (std::size_t k = outer_first; k < outer_last; ++k) {
-        const leaf_kernel<scalar> kernel{table.outer[k], workspace};
-        for (index b = begin; b < end; ++b) {
-          std::copy_n(kernel.delta(b, 0), table.outer[k].outputs, row_of(first_sample, b) + table.outer[k].row_delta);
-        }
-      }
-    }
+    on_host::keep_deltas(tape, workspace, node, static_cast<index>(first_sample - chunk_first), begin, end);
   }
 
   /// Norms (and, where kept, gradients) of a node's blocks, once the gradient of its output is complete.
