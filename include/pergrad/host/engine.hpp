@@ -87,8 +87,7 @@ class engine {
       }
       chunk_first += samples;
     } while (chunk_first < count);
-    for (std::size_t k = 0; k < request.sum_count; ++k)
-      gather(executor, tape, request.sums[k], static_cast<index>(k), tiles);
+    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, tiles);
   }
 
  private:
@@ -104,7 +103,7 @@ class engine {
       if (first_tile == last_tile) return;
       worker<Network> state{network, tape,   source,
                             request, thread, static_cast<std::size_t>(chunk_first) + request.first};
-      scalar* sums = tape_access::lanes(tape) + lane * static_cast<index>(tape.sum_capacity()) * table.lane_size;
+      scalar* sums = lane_of(tape, request, lane);
       if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.lane_size, scalar{0});
       for (index t = first_tile; t < last_tile; ++t) {
         const index first = t * tile;
@@ -190,15 +189,20 @@ class engine {
     return std::max<index>(1, chunk_elements / leaf.outputs);
   }
 
-  /// Adds the lanes up in order and puts the sum into PyTorch's order.
-  static void gather(const host& executor, tape_type& tape, const sum_request<scalar>& sum, index number, index tiles) {
+  /// The first of a lane's sums. Lanes lie side by side, whatever more the tape has room for: pages stay untouched.
+  [[nodiscard]] static scalar* lane_of(tape_type& tape, const run_request<scalar>& request, index lane) {
+    return tape_access::lanes(tape) + lane * static_cast<index>(request.sum_count) * table.lane_size;
+  }
+  /// Adds the lanes of a sum up in order and puts it into PyTorch's order.
+  static void gather(const host& executor, tape_type& tape, const run_request<scalar>& request, std::size_t number,
+                     index tiles) {
+    const sum_request<scalar>& sum = request.sums[number];
     const index lanes = lanes_for<Network>(tiles);
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
     for (index lane = 0; lane < lanes; ++lane) {
       if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] =
-          tape_access::lanes(tape) + (lane * static_cast<index>(tape.sum_capacity()) + number) * table.lane_size;
+      used[used_count++] = lane_of(tape, request, lane) + static_cast<index>(number) * table.lane_size;
     }
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
