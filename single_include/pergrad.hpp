@@ -5469,10 +5469,11 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 template <class Scalar>
 inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                         const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t parts =
+      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t far = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  constexpr std::size_t second = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
   const std::size_t in_row = task.vectors * parts;
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
@@ -5495,7 +5496,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + far, chains[1] + chains[3]);
+  store(task.how.squares + second, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -5986,10 +5987,11 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 template <class Scalar>
 inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                         const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t parts =
+      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t far = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  constexpr std::size_t second = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
   const std::size_t in_row = task.vectors * parts;
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
@@ -6012,7 +6014,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + far, chains[1] + chains[3]);
+  store(task.how.squares + second, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -6504,10 +6506,11 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 template <class Scalar>
 inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                         const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t parts =
+      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t far = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  constexpr std::size_t second = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
   const std::size_t in_row = task.vectors * parts;
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
@@ -6530,7 +6533,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + far, chains[1] + chains[3]);
+  store(task.how.squares + second, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -26018,8 +26021,8 @@ class basic_device_executor {
   /// `handle` is the device's own: a stream. Throws what the device throws.
   template <class Handle>
   requires std::constructible_from<Device, Handle>
-  explicit basic_device_executor(Handle&& handle, const device_options& options = {})
-      : device_{std::make_shared<Device>(std::forward<Handle>(handle))}, options_{options} {}
+  explicit basic_device_executor(Handle handle, const device_options& options = {})
+      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {}
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
   ~basic_device_executor() = default;

@@ -40,8 +40,8 @@ class basic_device_executor {
   /// `handle` is the device's own: a stream. Throws what the device throws.
   template <class Handle>
   requires std::constructible_from<Device, Handle>
-  explicit basic_device_executor(Handle&& handle, const device_options& options = {})
-      : device_{std::make_shared<Device>(std::forward<Handle>(handle))}, options_{options} {}
+  explicit basic_device_executor(Handle handle, const device_options& options = {})
+      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {}
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
   ~basic_device_executor() = default;

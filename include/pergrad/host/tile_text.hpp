@@ -153,10 +153,11 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 template <class Scalar>
 inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                         const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts = sizeof(double) / sizeof(Scalar);  // of a vector, each as wide as one of double
+  constexpr std::size_t parts =
+      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t far = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + far), {}, {}};
+  constexpr std::size_t second = epilogue::square_chains / 2;
+  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
   const std::size_t in_row = task.vectors * parts;
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
@@ -179,7 +180,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + far, chains[1] + chains[3]);
+  store(task.how.squares + second, chains[1] + chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
