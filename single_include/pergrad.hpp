@@ -5020,16 +5020,17 @@ class dot_block {
   template <std::size_t... Pair, std::size_t... Vector>
   void add_vectors(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count,
                    std::index_sequence<Pair...>, std::index_sequence<Vector...>) noexcept {
-    vector<double> sums[side * side] = {sums_[Pair]...};
+    vector<double> sums[side * side] = {load(sums_[Pair])...};
     for (index n = 0; n < count; n += width) {
       const vector<double> right[side] = {wide(b[Vector] + n)...};
       vector<double> left{};
       ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left, sums[Pair] += left * right[Pair % side]), ...);
     }
-    ((sums_[Pair] = sums[Pair]), ...);
+    (store(sums_[Pair], sums[Pair]), ...);
   }
 
-  vector<double> sums_[side * side]{};
+  // Not vectors: nvcc's compiler fails on constants that hold some, and a default constructor is one for it.
+  alignas(vector_bytes) double sums_[side * side][vector_lanes<double>]{};
   double rest_[side * side]{};
 };
 
