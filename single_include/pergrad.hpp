@@ -3862,11 +3862,8 @@ struct leaf_tables {
       if (leaf.method != norm_method::instantiate || leaf.use.shared()) continue;
       if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
     }
-    if (largest == nullptr) return;
     // The first node with parameters is the last one of a backward pass already: see leaf_sums::last_and_large.
-    std::size_t first = 0;
-    while (t.nodes[first].parameter_count == 0) ++first;
-    if (largest->node != first) largest->late = true;
+    if (largest != nullptr && largest->node != t.first_with_parameters()) largest->late = true;
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
@@ -4132,6 +4129,12 @@ struct program {
     place scratch;         ///< what a tiled layer has for the time of one call
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
+    /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
+    [[nodiscard]] constexpr std::size_t first_with_parameters() const noexcept {
+      std::size_t node = 0;
+      while (node < size && nodes[node].parameter_count == 0) ++node;
+      return node;
+    }
   };
 
  private:
@@ -10809,8 +10812,7 @@ struct leaf_sums {
   /// do. When the backward pass has met it, a sample's norm is known: its gradient can be added up before the next
   /// one's is formed.
   static constexpr std::size_t last_and_large = [] {
-    std::size_t node = 0;
-    while (node < program::size && table.nodes[node].parameter_count == 0) ++node;
+    const std::size_t node = table.first_with_parameters();
     index elements = 0;
     bool shared = false;
     for (std::size_t k = 0; k != table.outer_count; ++k) {

@@ -45,8 +45,7 @@ struct leaf_sums {
   /// do. When the backward pass has met it, a sample's norm is known: its gradient can be added up before the next
   /// one's is formed.
   static constexpr std::size_t last_and_large = [] {
-    std::size_t node = 0;
-    while (node < program::size && table.nodes[node].parameter_count == 0) ++node;
+    const std::size_t node = table.first_with_parameters();
     index elements = 0;
     bool shared = false;
     for (std::size_t k = 0; k != table.outer_count; ++k) {

@@ -123,11 +123,8 @@ struct leaf_tables {
       if (leaf.method != norm_method::instantiate || leaf.use.shared()) continue;
       if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
     }
-    if (largest == nullptr) return;
     // The first node with parameters is the last one of a backward pass already: see leaf_sums::last_and_large.
-    std::size_t first = 0;
-    while (t.nodes[first].parameter_count == 0) ++first;
-    if (largest->node != first) largest->late = true;
+    if (largest != nullptr && largest->node != t.first_with_parameters()) largest->late = true;
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.

@@ -101,6 +101,12 @@ struct program {
     place scratch;         ///< what a tiled layer has for the time of one call
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
+    /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
+    [[nodiscard]] constexpr std::size_t first_with_parameters() const noexcept {
+      std::size_t node = 0;
+      while (node < size && nodes[node].parameter_count == 0) ++node;
+      return node;
+    }
   };
 
  private:
