@@ -3011,14 +3011,14 @@ template <class Structure>
 
 // pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
 
-#include <cstring>
-
 // pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
 //
 // Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
 // the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
 // among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
 // processors have one family, the baseline.
+
+#include <cstring>
 
 // pergrad/detail/processor.hpp - which families of kernels a program has and which of them runs here
 
@@ -3236,6 +3236,13 @@ template <class Scalar>
 template <class Scalar>
 using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
 
+/// From anywhere in memory.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
 [[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
 [[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
@@ -3453,11 +3460,7 @@ template <class Scalar>
   const index whole = count - count % (2 * width);
   for (index i = 0; i < whole; i += 2 * width) {
     for (index k = 0; k < 2; ++k) {
-      narrow<Scalar> left;
-      narrow<Scalar> right;
-      std::memcpy(&left, a + i + k * width, sizeof left);
-      std::memcpy(&right, b + i + k * width, sizeof right);
-      sums[k] += widen(left) * widen(right);
+      sums[k] += widen(load_narrow(a + i + k * width)) * widen(load_narrow(b + i + k * width));
     }
   }
   double total = 0;
@@ -5015,11 +5018,7 @@ class dot_block {
  private:
   static constexpr auto width = static_cast<index>(vector_lanes<double>);
 
-  [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept {
-    narrow<Scalar> values;
-    std::memcpy(&values, from, sizeof values);
-    return widen(values);
-  }
+  [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept { return widen(load_narrow(from)); }
   template <std::size_t... Pair, std::size_t... Vector>
   void add_vectors(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count,
                    std::index_sequence<Pair...>, std::index_sequence<Vector...>) noexcept {
@@ -5482,9 +5481,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
     const auto square = [here](std::size_t part) {
-      narrow<Scalar> values;
-      std::memcpy(&values, here + part * step, sizeof values);
-      const vector<double> wide = widen(values);
+      const vector<double> wide = widen(load_narrow(here + part * step));
       return wide * wide;
     };
     std::size_t part = 0;
@@ -5711,6 +5708,13 @@ template <class Scalar>
 template <class Scalar>
 using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
 
+/// From anywhere in memory.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
 [[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
 [[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
@@ -6000,9 +6004,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
     const auto square = [here](std::size_t part) {
-      narrow<Scalar> values;
-      std::memcpy(&values, here + part * step, sizeof values);
-      const vector<double> wide = widen(values);
+      const vector<double> wide = widen(load_narrow(here + part * step));
       return wide * wide;
     };
     std::size_t part = 0;
@@ -6230,6 +6232,13 @@ template <class Scalar>
 template <class Scalar>
 using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
 
+/// From anywhere in memory.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
 [[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
 [[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
@@ -6519,9 +6528,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
     const auto square = [here](std::size_t part) {
-      narrow<Scalar> values;
-      std::memcpy(&values, here + part * step, sizeof values);
-      const vector<double> wide = widen(values);
+      const vector<double> wide = widen(load_narrow(here + part * step));
       return wide * wide;
     };
     std::size_t part = 0;
@@ -15814,17 +15821,12 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 namespace normalisation {
 
 using on_host::index;
+using on_host::load_narrow;
 using on_host::narrow;
 using on_host::widen;
 using wide = on_host::vector<double>;
 inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
 
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
-  narrow<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
 template <class Scalar>
 inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
   std::memcpy(to, &value, sizeof value);

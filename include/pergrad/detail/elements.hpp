@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <type_traits>
 
 #include <pergrad/detail/host_device.hpp>
@@ -86,11 +85,7 @@ template <class Scalar>
   const index whole = count - count % (2 * width);
   for (index i = 0; i < whole; i += 2 * width) {
     for (index k = 0; k < 2; ++k) {
-      narrow<Scalar> left;
-      narrow<Scalar> right;
-      std::memcpy(&left, a + i + k * width, sizeof left);
-      std::memcpy(&right, b + i + k * width, sizeof right);
-      sums[k] += widen(left) * widen(right);
+      sums[k] += widen(load_narrow(a + i + k * width)) * widen(load_narrow(b + i + k * width));
     }
   }
   double total = 0;

@@ -102,17 +102,12 @@ void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std:
 namespace normalisation {
 
 using on_host::index;
+using on_host::load_narrow;
 using on_host::narrow;
 using on_host::widen;
 using wide = on_host::vector<double>;
 inline constexpr auto wide_lanes = static_cast<index>(on_host::vector_lanes<double>);
 
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
-  narrow<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
 template <class Scalar>
 inline void store_narrow(Scalar* to, narrow<Scalar> value) noexcept {
   std::memcpy(to, &value, sizeof value);

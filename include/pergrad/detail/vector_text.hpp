@@ -71,6 +71,13 @@ template <class Scalar>
 template <class Scalar>
 using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
 
+/// From anywhere in memory.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
 [[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
 [[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
 #if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <utility>
 
 #include <pergrad/detail/elements.hpp>
@@ -45,11 +44,7 @@ class dot_block {
  private:
   static constexpr auto width = static_cast<index>(vector_lanes<double>);
 
-  [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept {
-    narrow<Scalar> values;
-    std::memcpy(&values, from, sizeof values);
-    return widen(values);
-  }
+  [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept { return widen(load_narrow(from)); }
   template <std::size_t... Pair, std::size_t... Vector>
   void add_vectors(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count,
                    std::index_sequence<Pair...>, std::index_sequence<Vector...>) noexcept {

@@ -162,9 +162,7 @@ inline void add_squares(const product_detail::finish_task<Scalar>& task, const S
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
     const auto square = [here](std::size_t part) {
-      narrow<Scalar> values;
-      std::memcpy(&values, here + part * step, sizeof values);
-      const vector<double> wide = widen(values);
+      const vector<double> wide = widen(load_narrow(here + part * step));
       return wide * wide;
     };
     std::size_t part = 0;
