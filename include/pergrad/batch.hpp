@@ -6,11 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 
+#include <pergrad/errors.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -18,6 +20,25 @@ namespace pergrad::inline v0_1 {
 /// The type of one target value of a loss.
 template <class Loss, class Scalar>
 using target_of = typename Loss::template target<Scalar>;
+
+namespace detail {
+
+template <class Array>
+concept array = requires(const Array& numbers) {
+  std::data(numbers);
+};
+
+/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
+template <class Targets, class Inputs, class Target, class Value>
+concept of_another_type_with =
+    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
+                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
+
+/// What an error about them names.
+template <class Inputs, class Targets>
+struct numbers_given {};
+
+}  // namespace detail
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
@@ -46,6 +67,12 @@ class dataset {
                                   (input.varying_axis() != 0 ? "varying length" : "fixed length"));
     }
     for (std::size_t record = 0; record < size(); ++record) require_valid(record);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
+    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
@@ -151,6 +178,12 @@ class batch {
   batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
       : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check(i);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
+    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
   /// Throws std::invalid_argument or std::out_of_range as above.

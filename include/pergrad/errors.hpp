@@ -178,6 +178,9 @@ template <class Function, class... Given> struct needs_per_sample_gradients {
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
+template <class Inputs, class Targets, class Given> struct numbers_of_another_type {
+  static_assert(never<Given>, "samples are contiguous arrays of numbers of exactly these types, first the inputs, then the targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
 template <class Function, class Needed, class Given> struct operand_does_not_fit {
   static_assert(never<Function>, "this function takes numbers of the network's own type, one after the other: a std::vector or std::span of float, or of double for a network of doubles; see docs/expressions.md");
 };
