@@ -22,6 +22,25 @@ namespace pergrad::inline v0_1::detail {
 struct uninitialised_t {};
 inline constexpr uninitialised_t uninitialised{};
 
+inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
+
+/// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
+inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment, const char* what) {
+  void* memory = nullptr;
+  if (count <= std::numeric_limits<std::size_t>::max() / size) {
+    memory = ::operator new(count* size, alignment, std::nothrow);
+  }
+  if (memory == nullptr) {
+    throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
+                             " values of " + std::to_string(size) + " bytes");
+  }
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
+  if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
 template <class Scalar>
 class aligned_buffer {
  public:
@@ -33,18 +52,7 @@ class aligned_buffer {
   /// The same without the zeros.
   aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
     if (count == 0) return;
-    void* memory = nullptr;
-    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
-      memory = ::operator new(count * sizeof(Scalar), alignment_of(count), std::nothrow);
-    }
-    if (memory == nullptr) {
-      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
-    }
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
-    if (is_large(count)) ::madvise(memory, count * sizeof(Scalar) / huge_page * huge_page, MADV_HUGEPAGE);
-#endif
+    void* const memory = reserve(count, sizeof(Scalar), alignment_of(count), what);
     data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
   }
   aligned_buffer(const aligned_buffer&) = delete;
@@ -66,7 +74,6 @@ class aligned_buffer {
   [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
 
  private:
-  static constexpr std::size_t huge_page = std::size_t{1} << 21U;
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
   [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 32 * huge_page; }
   [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {

@@ -37,9 +37,10 @@ class row_cursor {
 
   void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
 
-  /// The next `count` rows, which must exist; valid until the next call.
-  [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
-    if (count <= row_[2].extent - inner_) {  // evenly spaced
+  /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
+  /// call.
+  [[nodiscard]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
+    if (count == formed && count <= row_[2].extent - inner_) {  // evenly spaced
       const tile_rows found{left_, out_, even_left_, even_out_};
       advance(count);
       return found;
@@ -54,6 +55,10 @@ class row_cursor {
       }
       done += here;
       advance(here);
+    }
+    for (std::ptrdiff_t again = count; again < formed; ++again) {
+      uneven_left_[again] = uneven_left_[count - 1];
+      uneven_out_[again] = uneven_out_[count - 1];
     }
     return found;
   }
@@ -104,11 +109,11 @@ class tile_walk {
     if (rows_left_ >= 3 * most_) return most_;
     return tiles_left_ == 1 ? rows_left_ : tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3;
   }
-  /// The next tile, of `count()` rows; valid until the next call.
-  [[nodiscard]] tile_rows next(std::size_t rows_here) noexcept {
+  /// The next tile, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
+  [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
     rows_left_ -= rows_here;
     --tiles_left_;
-    return cursor_.next(static_cast<std::ptrdiff_t>(rows_here));
+    return cursor_.next(static_cast<std::ptrdiff_t>(rows_here), static_cast<std::ptrdiff_t>(formed));
   }
 
  private:
@@ -237,7 +242,7 @@ template <class Scalar>
     for (std::ptrdiff_t tile = 0; tile < in_all; ++tile) {
       fetch_terms(next, right, columns, tile * terms / in_all, (tile + 1) * terms / in_all);
       const std::size_t count = walk.count();
-      const tile_rows place = walk.next(count);
+      const tile_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;
       task.row_offset = place.left_offset;
       task.sums = sums + static_cast<std::size_t>(tile) * chosen.max_rows * columns;

@@ -49,16 +49,24 @@ class host {
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
     using function_type = std::remove_reference_t<Function>;
+    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
+        [](void* context, std::size_t task, std::size_t worker) {
+          (*static_cast<function_type*>(context))(task, worker);
+        });
+  }
+
+ private:
+  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
+
+  void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
     if (employer() == crew_.get()) {
       throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
     }
     const std::lock_guard lock{crew_->one_job_at_a_time};
     crew& shared = *crew_;
-    shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
-    shared.call = [](void* context, std::size_t task, std::size_t worker) {
-      (*static_cast<function_type*>(context))(task, worker);
-    };
+    shared.context = context;
+    shared.call = call;
     shared.count = count;
     shared.next.store(0, std::memory_order_relaxed);
     const bool alone = count == 1 || shared.members.empty();
@@ -80,7 +88,6 @@ class host {
     if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
   }
 
- private:
   static constexpr std::size_t most_threads = 1024;
   static constexpr std::size_t closed = std::size_t{1} << 16U;
 
@@ -90,7 +97,7 @@ class host {
     std::mutex failure_mutex;
     std::exception_ptr failure;
     void* context = nullptr;
-    void (*call)(void*, std::size_t, std::size_t) = nullptr;
+    task_function call = nullptr;
     std::size_t count = 0;
     std::atomic<std::size_t> next{0};
     std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin

@@ -301,21 +301,25 @@ class passes : public tile_values<Network> {
     const slot& out = slot_of(row.out);
     const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
     const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
-    if (row.deferred) {
-      through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
-                      rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
-    } else {
-      through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
+    if constexpr (table.deferred_count > 0) {
+      if (row.deferred) {
+        through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
+                        rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
+        return;
+      }
     }
+    through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    if (row.deferred) {
-      through_weights_adjoint<scalar>(
-          row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-          {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
-      return;
+    if constexpr (table.deferred_count > 0) {
+      if (row.deferred) {
+        through_weights_adjoint<scalar>(
+            row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+        return;
+      }
     }
     through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);

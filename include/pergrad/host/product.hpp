@@ -39,7 +39,7 @@ template <class Scalar>
     form_block(walk, tiles, reduce, chosen, task, left, sums);
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       rest.rows = walk.count();
-      const tile_rows place = walk.next(rest.rows);
+      const tile_rows place = walk.next(rest.rows, rest.rows);
       rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
@@ -101,7 +101,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       rest.stored = stores && task.last == lanes;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
-        const tile_rows place = walk.next(rest.rows);
+        const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;

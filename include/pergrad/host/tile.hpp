@@ -43,7 +43,7 @@ struct tile_task {
   const Scalar* left = nullptr;
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
-  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row of the tile
+  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row that is formed
   Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
   const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
@@ -76,6 +76,7 @@ struct tile_width {
   std::size_t vectors;
   std::size_t max_rows;
   const tile_function<Scalar>* by_rows;  // [rows - 1]
+  const std::size_t* formed;             // [rows - 1]: the rows that it forms, perhaps the last one more than once
   const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 

@@ -32,6 +32,18 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
+/// Has this number of rows a tile of its own? Every one would be twice the text, and it takes long to compile. What
+/// runs on old processors only makes do with one for each width.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  if (rows == max_rows(vectors)) return true;
+  return !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0) && (rows % 2 == 0 || vectors == 8);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
 /// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
 /// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
 template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
@@ -251,9 +263,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>

@@ -29,8 +29,10 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include <pergrad/batch.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
@@ -41,6 +43,7 @@
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
 #include <pergrad/testing/spoil.hpp>
+#include <pergrad/testing/subject.hpp>
 
 namespace pergrad::inline v0_1::testing {
 
@@ -54,30 +57,24 @@ struct law_options {
 
 namespace testing_detail {
 
-template <class Network, class Loss, class Executor>
+template <class Scalar, class Value, class Target>
 class examination {
  public:
-  using scalar = typename Network::scalar;
-  using samples = sample_set<Network, Loss>;
+  using scalar = Scalar;
+  using subject_type = subject<Scalar, Value, Target>;
+  using samples = typename subject_type::samples;
   using seen_type = observation<scalar>;
-  using observer_type = observer<Network, Loss, Executor>;
-  using compared = executors_to_compare<Executor>;
-  static constexpr std::span<const configuration> ways{configurations, compared::configuration_count};
-  static constexpr std::size_t width = Network::parameter_count;
-  static constexpr std::size_t outputs = Network::output_shape.size();
 
-  explicit examination(const law_options& options)
-      : options_{options},
-        network_{host{threads{1}}, uniform{options.seed, -options.largest_parameter, options.largest_parameter}},
-        alone_{compared::usual, options.samples + 1},
-        data_{draw_samples<Network, Loss>(options.seed + 1, options.samples)} {
+  /// `data`: samples that the subject takes.
+  examination(const law_options& options, subject_type& examined, samples data)
+      : options_{options}, alone_{examined}, data_{std::move(data)} {
     // A clip norm in the middle, so that some samples are clipped and some are not.
-    auto norms = alone_.look(network_, data_, 1).squared_norms;
+    auto norms = alone_.look(data_, 1, {}).squared_norms;
     std::nth_element(norms.begin(), norms.begin() + static_cast<std::ptrdiff_t>(norms.size() / 2), norms.end());
     const double median = std::sqrt(norms[norms.size() / 2]);
     bound_ = std::isfinite(median) && median > 1e-6 ? median : 1.0;
     // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer): looked at with the bound that was just found
-    seen_ = alone_.look(network_, data_, bound_);
+    seen_ = alone_.look(data_, bound_, {});
   }
 
   [[nodiscard]] laws_report run() {
@@ -102,17 +99,17 @@ class examination {
   void finite_differences() {
     const std::size_t count = std::min<std::size_t>(3, data_.size());
     samples few = data_;
-    few.inputs.resize(count * samples::input_size);
-    few.targets.resize(count * samples::target_count);
+    few.inputs.resize(count * few.values_of_a_sample);
+    few.targets.resize(count * few.targets_of_a_sample);
     if (!few.lengths.empty()) few.lengths.resize(count);
-    const std::size_t checked = std::min(width, options_.differences);
+    const std::size_t checked = std::min(width_, options_.differences);
     for (std::size_t k = 0; k < checked; ++k) {
-      const std::size_t parameter = k * width / checked;
+      const std::size_t parameter = k * width_ / checked;
       // A kink inside one step is not inside a tenth of it, but for bad luck.
       const auto coarse = differences(few, parameter, 1e-5);
       const auto fine = differences(few, parameter, 1e-6);
       for (std::size_t b = 0; b < count; ++b) {
-        const auto gradient = row(seen_.rows, b, width);
+        const auto gradient = row(seen_.rows, b, width_);
         const double allowed = 1e-6 * largest(gradient) + 2e-9 * std::max(1.0, std::fabs(seen_.losses[b]));
         const double stated = gradient[parameter];
         const bool coarse_is_better = std::fabs(coarse[b] - stated) < std::fabs(fine[b] - stated);
@@ -123,37 +120,37 @@ class examination {
     }
   }
   [[nodiscard]] std::vector<double> differences(const samples& data, std::size_t parameter, double step) {
-    scalar& value = network_.parameters()[parameter];
+    scalar& value = alone_.parameters()[parameter];
     const scalar before = value;
     value = static_cast<scalar>(before + step);
-    auto result = alone_.losses(network_, data);
+    auto result = alone_.losses(data);
     const double above = value;
     value = static_cast<scalar>(before - step);
-    const auto low = alone_.losses(network_, data);
+    const auto low = alone_.losses(data);
     for (std::size_t b = 0; b < result.size(); ++b) result[b] = (result[b] - low[b]) / (above - value);
     value = before;
     return result;
   }
 
   void sums_and_norms() {
-    std::vector<double> total(width);
-    std::vector<double> clipped_total(width);
+    std::vector<double> total(width_);
+    std::vector<double> clipped_total(width_);
     std::vector<double> squared(data_.size());
     double scale = 0;
     for (std::size_t b = 0; b < data_.size(); ++b) {
-      const auto gradient = row(seen_.rows, b, width);
+      const auto gradient = row(seen_.rows, b, width_);
       const auto size = static_cast<double>(norm(gradient));
       squared[b] = size * size;
       scale += largest(gradient);
-      for (std::size_t i = 0; i < width; ++i) {
+      for (std::size_t i = 0; i < width_; ++i) {
         total[i] += gradient[i];
         clipped_total[i] += std::min(1.0, bound_ / size) * gradient[i];
       }
     }
     const std::span<const double> expected_total{total};
     report_.close(law::sum_of_rows, say("sum(g)"), expected_total, std::span<const double>{seen_.plain}, exact * scale);
-    for (const configuration& how : ways) {
-      const seen_type seen = alone_.look(network_, data_, bound_, how);
+    for (const configuration& how : ways_) {
+      const seen_type seen = alone_.look(data_, bound_, how);
       for (std::size_t b = 0; b < squared.size(); ++b) {
         report_.agree(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
                       exact * squared[b]);
@@ -175,17 +172,17 @@ class examination {
       right[b] = static_cast<scalar>(1 - 2 * pergrad::detail::public_uniform(options_.seed + 3, b));
       both[b] = 3 * left[b] - 2 * right[b];
     }
-    auto expected = alone_.weighted(network_, data_, left, how);
-    const auto other = alone_.weighted(network_, data_, right, how);
-    for (std::size_t i = 0; i < width; ++i) expected[i] = 3 * expected[i] - 2 * other[i];
+    auto expected = alone_.weighted(data_, left, how);
+    const auto other = alone_.weighted(data_, right, how);
+    for (std::size_t i = 0; i < width_; ++i) expected[i] = 3 * expected[i] - 2 * other[i];
     report_.close(law::accumulation, say("weighted_sum by " + std::string{how.name}), std::span<const scalar>{expected},
-                  std::span<const scalar>{alone_.weighted(network_, data_, both, how)}, 10 * exact * scale);
+                  std::span<const scalar>{alone_.weighted(data_, both, how)}, 10 * exact * scale);
 
-    std::vector<scalar> onto(width);
-    for (std::size_t i = 0; i < width; ++i)
+    std::vector<scalar> onto(width_);
+    for (std::size_t i = 0; i < width_; ++i)
       onto[i] = static_cast<scalar>(pergrad::detail::public_uniform(options_.seed + 4, i));
-    for (std::size_t i = 0; i < width; ++i) expected[i] = onto[i] + seen.clipped[i];
-    alone_.add_clipped_sum(network_, data_, bound_, how, onto);
+    for (std::size_t i = 0; i < width_; ++i) expected[i] = onto[i] + seen.clipped[i];
+    alone_.add_clipped_sum(data_, bound_, how, onto);
     report_.same_bits(law::accumulation, say("accumulate by " + std::string{how.name}),
                       std::span<const scalar>{expected}, std::span<const scalar>{onto});
   }
@@ -193,11 +190,11 @@ class examination {
   /// Sample i of `expected` and sample j of `actual` must look alike.
   void same_sample(law which, const std::string& where, const seen_type& expected, std::size_t i,
                    const seen_type& actual, std::size_t j) {
-    report_.same_bits(which, where + ", output", row(expected.outputs, i, outputs), row(actual.outputs, j, outputs));
+    report_.same_bits(which, where + ", output", row(expected.outputs, i, outputs_), row(actual.outputs, j, outputs_));
     report_.same_bits(which, where + ", loss", row(expected.losses, i, 1), row(actual.losses, j, 1));
     report_.same_bits(which, where + ", squared norm", row(expected.squared_norms, i, 1),
                       row(actual.squared_norms, j, 1));
-    report_.same_bits(which, where + ", gradient", row(expected.rows, i, width), row(actual.rows, j, width));
+    report_.same_bits(which, where + ", gradient", row(expected.rows, i, width_), row(actual.rows, j, width_));
   }
   void same_everything(law which, const std::string& where, const seen_type& expected, const seen_type& actual) {
     for (std::size_t b = 0; b < data_.size(); ++b) {
@@ -209,18 +206,18 @@ class examination {
                       std::span<const scalar>{actual.clipped});
   }
 
-  static constexpr bool reads_ids = Network::input_shape.ids != 0;
+  static constexpr bool reads_ids = std::is_integral_v<Value>;
   [[nodiscard]] samples spoiled(std::size_t sample, spoil how) const {
-    return with_a_spoiled_sample<Network>(data_, sample, how);
+    return with_a_spoiled_sample(data_, alone_.known.vocabulary, sample, how);
   }
   [[nodiscard]] std::array<std::size_t, 3> victims() const { return {0, data_.size() / 2, data_.size() - 1}; }
 
   void isolation() {
     for (const configuration& how : {configurations[0], configurations[2], configurations[3]}) {
-      const seen_type before = alone_.look(network_, data_, bound_, how);
+      const seen_type before = alone_.look(data_, bound_, how);
       for (const std::size_t victim : victims()) {
         for (const spoil kind : all_spoils) {
-          const seen_type after = alone_.look(network_, spoiled(victim, kind), bound_, how);
+          const seen_type after = alone_.look(spoiled(victim, kind), bound_, how);
           const std::string where = say(std::string{how.name} + ", sample " + std::to_string(victim) + " set to " +
                                         spoil_names[static_cast<std::size_t>(kind)] + ", sample ");
           for (std::size_t b = 0; b < data_.size(); ++b) {
@@ -237,7 +234,7 @@ class examination {
     for (std::size_t i = order.size(); i > 1; --i) {
       std::swap(order[i - 1], order[pergrad::detail::public_bits(options_.seed + 5, i) % i]);
     }
-    const seen_type permuted = alone_.look(network_, data_.pick(order), bound_);
+    const seen_type permuted = alone_.look(data_.pick(order), bound_, {});
     for (std::size_t b = 0; b < order.size(); ++b) {
       const std::string where = say("sample " + std::to_string(order[b]) + " at place " + std::to_string(b));
       same_sample(law::permutation, where, seen_, order[b], permuted, b);
@@ -246,15 +243,14 @@ class examination {
 
   void repetition() {
     std::vector<seen_type> once;
-    for (const configuration& how : ways) {
-      once.push_back(alone_.look(network_, data_, bound_, how));
-      same_everything(law::repetition, say(how.name), once.back(), alone_.look(network_, data_, bound_, how));
+    for (const configuration& how : ways_) {
+      once.push_back(alone_.look(data_, bound_, how));
+      same_everything(law::repetition, say(how.name), once.back(), alone_.look(data_, bound_, how));
     }
-    for (const auto& other : compared::others) {
-      observer_type many{other, data_.size()};
+    for (std::size_t other = 0; other < alone_.known.others; ++other) {
       for (std::size_t k = 0; k < once.size(); ++k) {
-        same_everything(law::thread_count, say(compared::name(other) + ", " + configurations[k].name), once[k],
-                        many.look(network_, data_, bound_, configurations[k]));
+        same_everything(law::thread_count, say(alone_.name_of_other(other) + ", " + configurations[k].name), once[k],
+                        alone_.look_elsewhere(other, data_, bound_, configurations[k]));
       }
     }
   }
@@ -269,19 +265,19 @@ class examination {
   /// Ids are always finite: what can be broken is the rows that one sample alone reads. No parameter with a gradient in
   /// one sample only is read by another.
   void poisoned_rows(std::size_t victim) {
-    const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());
+    const std::vector<scalar> parameters(alone_.parameters().begin(), alone_.parameters().end());
     for (const scalar poison : {std::numeric_limits<scalar>::quiet_NaN(), std::numeric_limits<scalar>::infinity()}) {
-      for (std::size_t i = 0; i < width; ++i) {
-        bool alone = row(seen_.rows, victim, width)[i] != 0;
+      for (std::size_t i = 0; i < width_; ++i) {
+        bool alone = row(seen_.rows, victim, width_)[i] != 0;
         for (std::size_t b = 0; alone && b < data_.size(); ++b) {
-          alone = b == victim || row(seen_.rows, b, width)[i] == 0;
+          alone = b == victim || row(seen_.rows, b, width_)[i] == 0;
         }
-        if (alone) network_.parameters()[i] = poison;
+        if (alone) alone_.parameters()[i] = poison;
       }
-      for (const configuration& how : ways) {
-        const seen_type seen = alone_.look(network_, data_, bound_, how);
+      for (const configuration& how : ways_) {
+        const seen_type seen = alone_.look(data_, bound_, how);
         if (std::isfinite(seen.squared_norms[victim])) continue;  // no row is its own
-        const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
+        const auto expected = alone_.clipped_sum_without(data_, bound_, how, victim);
         const std::string where = say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) +
                                       " reading rows that are not finite");
         report_.same_bits(law::non_finite, where, std::span<const scalar>{expected},
@@ -291,16 +287,16 @@ class examination {
                           static_cast<long double>(std::fabs(value)));
         }
       }
-      std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());
+      std::copy(parameters.begin(), parameters.end(), alone_.parameters().begin());
     }
   }
   void non_finite_inputs() {
-    for (const configuration& how : ways) {
+    for (const configuration& how : ways_) {
       for (const std::size_t victim : victims()) {
-        const auto expected = alone_.clipped_sum_without(network_, data_, bound_, how, victim);
+        const auto expected = alone_.clipped_sum_without(data_, bound_, how, victim);
         for (const spoil kind : {spoil::nan, spoil::infinity, spoil::one_nan, spoil::last_infinity}) {
           const samples worse = spoiled(victim, kind);
-          const seen_type seen = alone_.look(network_, worse, bound_, how);
+          const seen_type seen = alone_.look(worse, bound_, how);
           if (std::isfinite(seen.squared_norms[victim])) continue;  // the layers in between swallowed it
           report_.same_bits(law::non_finite,
                             say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) +
@@ -321,55 +317,57 @@ class examination {
       for (std::size_t i = 0; i < input.size(); ++i) {
         const double exponent =
             exponents[b % 2 == 0 ? b / 2 % 8 : pergrad::detail::public_bits(options_.seed + b, i) % 8];
-        input[i] = static_cast<typename Network::input_value>(
-            static_cast<double>(input[i]) * std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
+        input[i] = static_cast<Value>(static_cast<double>(input[i]) *
+                                      std::pow(10.0, exponent * reach / (exponent > 0 ? 4 : 3)));
       }
     }
-    const std::vector<scalar> parameters(network_.parameters().begin(), network_.parameters().end());
+    const std::vector<scalar> parameters(alone_.parameters().begin(), alone_.parameters().end());
     for (const double factor : {1.0, 1e-18, 1e6}) {
-      for (std::size_t i = 0; i < width; ++i) {
-        network_.parameters()[i] = static_cast<scalar>(static_cast<double>(parameters[i]) * factor);
+      for (std::size_t i = 0; i < width_; ++i) {
+        alone_.parameters()[i] = static_cast<scalar>(static_cast<double>(parameters[i]) * factor);
       }
       const std::string circumstances =
           ", parameters shifted by " + std::to_string(std::ilogb(factor)) + " binary digits";
       for (const double bound : {bound_, 1e-3, 1e4, 1e-30}) bounded_by(mixed, bound, circumstances);
       bounded_by_themselves(mixed, circumstances);
     }
-    std::copy(parameters.begin(), parameters.end(), network_.parameters().begin());
+    std::copy(parameters.begin(), parameters.end(), alone_.parameters().begin());
   }
   void bounded_by(const samples& mixed, double bound, const std::string& circumstances) {
-    for (const configuration& how : ways) {
+    for (const configuration& how : ways_) {
       const std::string where = say(how.name + circumstances);
-      const auto rows = alone_.clipped_rows(network_, mixed, bound, how);
+      const auto rows = alone_.clipped_rows(mixed, bound, how);
       for (std::size_t b = 0; b < mixed.size(); ++b) {
-        report_.at_most(law::clip_bound, where + ", norm of clip(g)", b, bound, norm(row(rows, b, width)));
+        report_.at_most(law::clip_bound, where + ", norm of clip(g)", b, bound, norm(row(rows, b, width_)));
         single_bounded_by(mixed, b, bound, how, where);
       }
     }
   }
   /// Clip norms just below each sample's own norm: its smallest and its largest parts matter at once.
   void bounded_by_themselves(const samples& mixed, const std::string& circumstances) {
-    const auto norms = alone_.look(network_, mixed, 1).squared_norms;
+    const auto norms = alone_.look(mixed, 1, {}).squared_norms;
     constexpr double parts[] = {0.999, 0.8, 0.3};
     for (std::size_t b = 0; b < mixed.size(); ++b) {
       const double bound = parts[b % 3] * std::sqrt(norms[b]);
       if (!(bound >= 1e-30 && bound <= 1e300)) continue;
-      for (const configuration& how : ways) {
+      for (const configuration& how : ways_) {
         single_bounded_by(mixed, b, bound, how, say(how.name + circumstances + ", clip norm a part of its own"));
       }
     }
   }
   void single_bounded_by(const samples& mixed, std::size_t b, double bound, const configuration& how,
                          const std::string& where) {
-    const auto single = alone_.clipped_sum(network_, mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
+    const auto single = alone_.clipped_sum(mixed.pick(std::span<const std::size_t>{&b, 1}), bound, how);
     report_.at_most(law::clip_bound, where + ", norm of sum(clip(g)) of one sample", b, bound,
                     norm(std::span<const scalar>{single}));
   }
 
   law_options options_;
   laws_report report_{options_.seed};
-  Network network_;
-  observer_type alone_;
+  subject_type& alone_;
+  const std::size_t width_ = alone_.known.width;
+  const std::size_t outputs_ = alone_.known.outputs;
+  const std::span<const configuration> ways_{configurations, alone_.known.configurations};
   samples data_;
   double bound_ = 1;
   seen_type seen_;
@@ -381,7 +379,11 @@ class examination {
 /// bounds.
 template <class Network, class Loss = cross_entropy, class Executor = host>
 [[nodiscard]] laws_report check_network(const law_options& options = {}) {
-  return testing_detail::examination<Network, Loss, Executor>{options}.run();
+  testing_detail::network_subject<Network, Loss, Executor> examined{
+      uniform{options.seed, -options.largest_parameter, options.largest_parameter}, options.samples + 1};
+  using laws = testing_detail::examination<typename Network::scalar, typename Network::input_value,
+                                           target_of<Loss, typename Network::scalar>>;
+  return laws{options, examined, draw_samples<Network, Loss>(options.seed + 1, options.samples)}.run();
 }
 
 /// Examines a layer (or `sequential<...>`, `residual<...>`) on inputs of shape `Input`, in double and in float.

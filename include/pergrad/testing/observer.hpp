@@ -106,7 +106,7 @@ template <class Network, class Loss, class Executor = host>
 class observer {
  public:
   using scalar = typename Network::scalar;
-  using samples = sample_set<Network, Loss>;
+  using samples = sample_values<typename Network::input_value, target_of<Loss, scalar>>;
   static constexpr std::size_t width = Network::parameter_count;
 
   /// `handle`: what the executor is made of, such as a number of threads.
@@ -115,7 +115,7 @@ class observer {
       : executor_{handle}, tape_{executor_, max_batch{most_samples}} {}
 
   [[nodiscard]] std::vector<double> losses(const Network& network, const samples& data) {
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     return unprotected::evaluate(executor_, pergrad::losses(per_sample_gradients(network, Loss{}, batch, tape_)));
   }
   [[nodiscard]] observation<scalar> look(const Network& network, const samples& data, double bound,
@@ -124,7 +124,7 @@ class observer {
     seen.outputs.resize(data.size() * Network::output_shape.size());
     seen.losses.resize(data.size());
     seen.squared_norms.resize(data.size());
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     const auto gradients = leaf(network, batch, how);
     unprotected::evaluate_into(executor_, assign(seen.outputs, pergrad::outputs(gradients)),
                                assign(seen.losses, pergrad::losses(gradients)),
@@ -136,32 +136,32 @@ class observer {
   }
   [[nodiscard]] std::vector<scalar> clipped_sum(const Network& network, const samples& data, double bound,
                                                 const configuration& how) {
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     return unprotected::evaluate(executor_, sum(clip(leaf(network, batch, how), l2_clip_norm{bound})));
   }
   /// The same sum with one sample's factor set to 0 by hand.
   [[nodiscard]] std::vector<scalar> clipped_sum_without(const Network& network, const samples& data, double bound,
                                                         const configuration& how, std::size_t left_out) {
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     const auto gradients = leaf(network, batch, how);
     const testing_detail::clip_factors_without factors{gradients, bound, left_out};
     return unprotected::evaluate(executor_, weighted_sum(gradients, factors));
   }
   [[nodiscard]] std::vector<scalar> clipped_rows(const Network& network, const samples& data, double bound,
                                                  const configuration& how) {
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     return unprotected::evaluate(executor_, materialise(clip(leaf(network, batch, how), l2_clip_norm{bound})));
   }
   [[nodiscard]] std::vector<scalar> weighted(const Network& network, const samples& data,
                                              const std::vector<scalar>& weights, const configuration& how) {
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     const auto gradients = leaf(network, batch, how);
     return unprotected::evaluate(executor_, weighted_sum(gradients, std::span<const scalar>{weights}));
   }
   /// Adds the clipped sum to what `onto` holds.
   void add_clipped_sum(const Network& network, const samples& data, double bound, const configuration& how,
                        std::vector<scalar>& onto) {
-    const auto batch = data.view();
+    const auto batch = sample_set<Network, Loss>::view(data);
     const auto gradients = leaf(network, batch, how);
     unprotected::evaluate_into(executor_, accumulate(onto, sum(clip(gradients, l2_clip_norm{bound}))));
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/batch.hpp>
@@ -18,41 +19,58 @@
 
 namespace pergrad::inline v0_1::testing {
 
-/// Inputs and targets that own their numbers.
-template <class Network, class Loss>
-struct sample_set {
-  using scalar = typename Network::scalar;
-  using target = target_of<Loss, scalar>;
-  static constexpr std::size_t input_size = Network::input_shape.size();
-  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+/// Inputs and targets that own their numbers, whatever network they are for.
+template <class Value, class Target>
+struct sample_values {
+  std::vector<Value> inputs;
+  std::vector<Target> targets;
+  std::vector<std::uint32_t> lengths;   ///< of samples that have lengths of their own, else none
+  std::size_t values_of_a_sample = 1;   ///< in `inputs`
+  std::size_t targets_of_a_sample = 1;  ///< in `targets`
 
-  using input_value = typename Network::input_value;
-
-  std::vector<input_value> inputs;
-  std::vector<target> targets;
-  std::vector<std::uint32_t> lengths;  ///< of samples that have lengths of their own, else none
-
-  [[nodiscard]] std::size_t size() const noexcept { return inputs.size() / input_size; }
-  [[nodiscard]] std::span<input_value> input(std::size_t sample) noexcept {
-    return std::span<input_value>{inputs}.subspan(sample * input_size, input_size);
-  }
-  /// A batch of all samples. This object must outlive it.
-  [[nodiscard]] batch<Network, Loss> view() const {
-    return {std::span<const input_value>{inputs}, std::span<const target>{targets},
-            std::span<const std::uint32_t>{lengths}};
+  [[nodiscard]] std::size_t size() const noexcept { return inputs.size() / values_of_a_sample; }
+  [[nodiscard]] std::span<Value> input(std::size_t sample) noexcept {
+    return std::span<Value>{inputs}.subspan(sample * values_of_a_sample, values_of_a_sample);
   }
   /// The samples that `order` lists, in that order.
-  [[nodiscard]] sample_set pick(std::span<const std::size_t> order) const {
-    sample_set result;
+  [[nodiscard]] sample_values pick(std::span<const std::size_t> order) const {
+    sample_values result{{}, {}, {}, values_of_a_sample, targets_of_a_sample};
     for (const std::size_t sample : order) {
-      const auto input_first = inputs.begin() + static_cast<std::ptrdiff_t>(sample * input_size);
-      const auto target_first = targets.begin() + static_cast<std::ptrdiff_t>(sample * target_count);
-      result.inputs.insert(result.inputs.end(), input_first, input_first + static_cast<std::ptrdiff_t>(input_size));
-      result.targets.insert(result.targets.end(), target_first,
-                            target_first + static_cast<std::ptrdiff_t>(target_count));
+      const auto* const input_first = inputs.data() + sample * values_of_a_sample;
+      const auto* const target_first = targets.data() + sample * targets_of_a_sample;
+      result.inputs.insert(result.inputs.end(), input_first, input_first + values_of_a_sample);
+      result.targets.insert(result.targets.end(), target_first, target_first + targets_of_a_sample);
       if (!lengths.empty()) result.lengths.push_back(lengths[sample]);
     }
     return result;
+  }
+};
+
+/// The same for one network and loss.
+template <class Network, class Loss>
+struct sample_set : sample_values<typename Network::input_value, target_of<Loss, typename Network::scalar>> {
+  using scalar = typename Network::scalar;
+  using target = target_of<Loss, scalar>;
+  using input_value = typename Network::input_value;
+  using values = sample_values<input_value, target>;
+  static constexpr std::size_t input_size = Network::input_shape.size();
+  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+
+  sample_set() : sample_set{{}, {}, {}} {}
+  sample_set(std::vector<input_value> x, std::vector<target> y, std::vector<std::uint32_t> lengths_of_x)
+      : values{std::move(x), std::move(y), std::move(lengths_of_x), input_size, target_count} {}
+  /// Precondition: they are for this network and loss.
+  explicit sample_set(values given) : values{std::move(given)} {}
+
+  /// A batch of all samples. This object must outlive it.
+  [[nodiscard]] batch<Network, Loss> view() const { return view(*this); }
+  [[nodiscard]] static batch<Network, Loss> view(const values& of) {
+    return {std::span<const input_value>{of.inputs}, std::span<const target>{of.targets},
+            std::span<const std::uint32_t>{of.lengths}};
+  }
+  /// The samples that `order` lists, in that order.
+  [[nodiscard]] sample_set pick(std::span<const std::size_t> order) const {
+    return sample_set{this->values::pick(order)};
   }
 };
 

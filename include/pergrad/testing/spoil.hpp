@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 
 #include <pergrad/testing/samples.hpp>
 
@@ -19,10 +20,13 @@ inline constexpr spoil all_spoils[] = {spoil::other,    spoil::huge,    spoil::n
                                        spoil::infinity, spoil::one_nan, spoil::last_infinity};
 
 /// The same samples, one of them spoiled. There is no huge or broken id; what can be spoiled is which ids a sample has.
-template <class Network, class Samples>
-[[nodiscard]] Samples with_a_spoiled_sample(Samples result, std::size_t sample, spoil how) {
-  if constexpr (Network::input_shape.ids != 0) {
-    constexpr auto last = static_cast<std::int32_t>(Network::input_shape.ids - 1);
+/// `vocabulary` counts the ids, if there are any.
+template <class Value, class Target>
+[[nodiscard]] sample_values<Value, Target> with_a_spoiled_sample(sample_values<Value, Target> result,
+                                                                 std::size_t vocabulary, std::size_t sample,
+                                                                 spoil how) {
+  if constexpr (std::is_integral_v<Value>) {
+    const auto last = static_cast<std::int32_t>(vocabulary - 1);
     const std::span<std::int32_t> ids = result.input(sample);
     for (std::int32_t& id : ids) {
       if (how == spoil::other) id = last - id;
@@ -32,7 +36,7 @@ template <class Network, class Samples>
     if (how == spoil::one_nan) ids.front() = last - ids.front();
     if (how == spoil::last_infinity) ids.back() = last - ids.back();
   } else {
-    using scalar = typename Network::scalar;
+    using scalar = Value;
     const std::span<scalar> input = result.input(sample);
     constexpr scalar nan = std::numeric_limits<scalar>::quiet_NaN();
     constexpr scalar infinity = std::numeric_limits<scalar>::infinity();

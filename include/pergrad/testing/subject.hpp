@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/testing/subject.hpp - a network as an examination sees it: numbers in, numbers out, no types of layers
+//
+// The laws are a lot of code, the same for all networks. Behind this interface they are compiled once for each scalar
+// type, not once for each network.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/testing/observer.hpp>
+#include <pergrad/testing/samples.hpp>
+
+namespace pergrad::inline v0_1::testing::testing_detail {
+
+/// What is fixed about a network and its executors.
+struct subject_facts {
+  std::size_t width = 0;       ///< trained parameters
+  std::size_t outputs = 0;     ///< of a sample
+  std::size_t vocabulary = 0;  ///< ids, if the network reads some
+  std::size_t configurations = 0;
+  std::size_t others = 0;  ///< executors that must give the same bits as the usual one
+};
+
+/// The members are those of `observer`, on the usual executor but for `look_elsewhere`.
+template <class Scalar, class Value, class Target>
+class subject {
+ public:
+  using samples = sample_values<Value, Target>;
+
+  explicit subject(const subject_facts& facts) : known{facts} {}
+  subject(const subject&) = delete;
+  subject& operator=(const subject&) = delete;
+  virtual ~subject() = default;
+
+  [[nodiscard]] virtual std::span<Scalar> parameters() = 0;
+  [[nodiscard]] virtual std::vector<double> losses(const samples& data) = 0;
+  [[nodiscard]] virtual observation<Scalar> look(const samples& data, double bound, const configuration& how) = 0;
+  [[nodiscard]] virtual std::string name_of_other(std::size_t other) const = 0;
+  [[nodiscard]] virtual observation<Scalar> look_elsewhere(std::size_t other, const samples& data, double bound,
+                                                           const configuration& how) = 0;
+  [[nodiscard]] virtual std::vector<Scalar> clipped_sum(const samples& data, double bound,
+                                                        const configuration& how) = 0;
+  [[nodiscard]] virtual std::vector<Scalar> clipped_sum_without(const samples& data, double bound,
+                                                                const configuration& how, std::size_t left_out) = 0;
+  [[nodiscard]] virtual std::vector<Scalar> clipped_rows(const samples& data, double bound,
+                                                         const configuration& how) = 0;
+  [[nodiscard]] virtual std::vector<Scalar> weighted(const samples& data, const std::vector<Scalar>& weights,
+                                                     const configuration& how) = 0;
+  virtual void add_clipped_sum(const samples& data, double bound, const configuration& how,
+                               std::vector<Scalar>& onto) = 0;
+
+  const subject_facts known;
+};
+
+template <class Network, class Loss>
+using subject_type =
+    subject<typename Network::scalar, typename Network::input_value, target_of<Loss, typename Network::scalar>>;
+
+template <class Network, class Loss, class Executor>
+class network_subject final : public subject_type<Network, Loss> {
+  using base = subject_type<Network, Loss>;
+  using compared = executors_to_compare<Executor>;
+  using observer_type = observer<Network, Loss, Executor>;
+
+ public:
+  using scalar = typename Network::scalar;
+  using samples = typename base::samples;
+
+  network_subject(const uniform& initial, std::size_t most_samples)
+      : base{{Network::parameter_count, Network::output_shape.size(), Network::input_shape.ids,
+              compared::configuration_count, std::size(compared::others)}},
+        most_samples_{most_samples},
+        network_{host{threads{1}}, initial},
+        usual_{compared::usual, most_samples} {}
+
+  [[nodiscard]] std::span<scalar> parameters() override { return network_.parameters(); }
+  [[nodiscard]] std::vector<double> losses(const samples& data) override { return usual_.losses(network_, data); }
+  [[nodiscard]] observation<scalar> look(const samples& data, double bound, const configuration& how) override {
+    return usual_.look(network_, data, bound, how);
+  }
+  [[nodiscard]] std::string name_of_other(std::size_t other) const override {
+    return compared::name(compared::others[other]);
+  }
+  [[nodiscard]] observation<scalar> look_elsewhere(std::size_t other, const samples& data, double bound,
+                                                   const configuration& how) override {
+    if (other_ != other) elsewhere_.emplace(compared::others[other], most_samples_);
+    other_ = other;
+    return elsewhere_->look(network_, data, bound, how);
+  }
+  [[nodiscard]] std::vector<scalar> clipped_sum(const samples& data, double bound, const configuration& how) override {
+    return usual_.clipped_sum(network_, data, bound, how);
+  }
+  [[nodiscard]] std::vector<scalar> clipped_sum_without(const samples& data, double bound, const configuration& how,
+                                                        std::size_t left_out) override {
+    return usual_.clipped_sum_without(network_, data, bound, how, left_out);
+  }
+  [[nodiscard]] std::vector<scalar> clipped_rows(const samples& data, double bound, const configuration& how) override {
+    return usual_.clipped_rows(network_, data, bound, how);
+  }
+  [[nodiscard]] std::vector<scalar> weighted(const samples& data, const std::vector<scalar>& weights,
+                                             const configuration& how) override {
+    return usual_.weighted(network_, data, weights, how);
+  }
+  void add_clipped_sum(const samples& data, double bound, const configuration& how,
+                       std::vector<scalar>& onto) override {
+    usual_.add_clipped_sum(network_, data, bound, how, onto);
+  }
+
+ private:
+  std::size_t most_samples_;
+  Network network_;
+  observer_type usual_;
+  std::optional<observer_type> elsewhere_;  // of executor number `other_`
+  std::optional<std::size_t> other_;
+};
+
+}  // namespace pergrad::inline v0_1::testing::testing_detail
