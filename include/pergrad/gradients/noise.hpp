@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -168,6 +169,17 @@ requires std::is_arithmetic_v<Number>
 
 namespace detail {
 
+/// What uses noised values, and the arrays that it reads beside them, element by element; null stands for none.
+template <class Use, class Scalar>
+struct use_with_arrays : Use {
+  std::array<const Scalar*, tile_arrays::most - 1> arrays{};
+};
+template <class Use, class Scalar>
+[[nodiscard]] use_with_arrays<Use, Scalar> with_arrays(const Use& use, const Scalar* first, const Scalar* second,
+                                                       const Scalar* third) {
+  return {use, {first, second, third}};
+}
+
 /// What becomes of noised values if nobody uses them on the way: nothing.
 struct unused {
   [[nodiscard]] auto operator()() const noexcept {
@@ -190,16 +202,24 @@ void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, 
   constexpr std::size_t share = 4 * gaussian_tile;
   executor.parallel((count + share - 1) / share, [&](std::size_t task, std::size_t) {
     const std::size_t first = task * share;
-    for_each_gaussian_piece<native_lanes>(key, random_purpose::gradient_noise, step, first,
-                                          std::min(share, count - first),
-                                          [&](std::size_t at, const float* z, std::size_t size) {
-                                            alignas(64) Scalar passing[gaussian_tile];
-                                            Scalar* const to = out == nullptr ? passing : out + first + at;
-                                            const Scalar* const from = sum == nullptr ? to : sum + first + at;
-                                            if (sum == nullptr) std::fill_n(to, size, Scalar{0});
-                                            add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
-                                            use(first + at, to, size);
-                                          });
+    for_each_gaussian_piece<native_lanes>(
+        key, random_purpose::gradient_noise, step, first, std::min(share, count - first),
+        [&](std::size_t at, const float* z, std::size_t size) {
+          alignas(64) Scalar passing[gaussian_tile];
+          Scalar* const to = out == nullptr ? passing : out + first + at;
+          const Scalar* const from = sum == nullptr ? to : sum + first + at;
+          if (sum == nullptr) std::fill_n(to, size, Scalar{0});
+          add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
+          use(first + at, to, size);
+        },
+        [&](std::size_t at, tile_arrays& wanted) {
+          if (sum != nullptr) wanted.add(sum + first + at);
+          if constexpr (requires { use.arrays; }) {
+            for (const Scalar* each : use.arrays) {
+              if (each != nullptr) wanted.add(each + first + at);
+            }
+          }
+        });
   });
 }
 
@@ -226,12 +246,18 @@ class noised_sum : public detail::expression_tag {
   void finish(const host& executor, std::span<scalar> out, const Begin& begin = {}) const {
     const std::uint64_t step = noise_.generator->next_step();
     const auto then = [&] {
-      return [use = begin(), divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
+      const auto use = begin();
+      const auto divide = [use, divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
         for (std::size_t i = 0; divisor != 1 && i < count; ++i) {
           values[i] = static_cast<scalar>(static_cast<double>(values[i]) / divisor);
         }
         use(first, values, count);
       };
+      if constexpr (requires { use.arrays; }) {
+        return detail::with_arrays(divide, use.arrays[0], use.arrays[1], use.arrays[2]);
+      } else {
+        return divide;
+      }
     };
     detail::add_noise<scalar>(executor, noise_.generator->key(), step, standard_deviation(), out.data(), out.data(),
                               out.size(), then);

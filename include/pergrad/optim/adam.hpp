@@ -46,10 +46,10 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                            options_.stability, scale),
-            parameters = network.parameters().data(), first_moments = first_.data(),
-            second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
+    const auto update = [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                                         options_.stability, scale),
+                         parameters = network.parameters().data(), first_moments = first_.data(),
+                         second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
       scalar* const w = parameters + at;
       scalar* const m = first_moments + at;
       scalar* const v = second_moments + at;
@@ -63,6 +63,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         lanes.store(w + i, parameter);
       });
     };
+    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
+                                                                              first_.data(), second_.data());
   }
 
   double rate_;

@@ -30,11 +30,11 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
  private:
   friend struct optimizer_access;
   [[nodiscard]] auto begin(Network& network, double scale) {
-    return [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
-            heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                                 static_cast<scalar>(momentum_)},
-            parameters = network.parameters().data(),
-            velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
+    const auto update = [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
+                         heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                                              static_cast<scalar>(momentum_)},
+                         parameters = network.parameters().data(),
+                         velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
       using pack = on_host::pack<scalar>;
       const auto count = static_cast<on_host::index>(size);
       scalar* const w = parameters + first;
@@ -55,6 +55,8 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
         lanes.store(w + i, parameter);
       });
     };
+    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
+                                                                              velocity_.data(), nullptr);
   }
 
   double rate_;

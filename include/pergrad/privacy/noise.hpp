@@ -44,10 +44,26 @@ namespace detail {
 
 inline constexpr std::size_t gaussian_tile = 512;
 
+/// Arrays that are read at a tile's elements as soon as its Gaussians are made: what of them is not in the cache comes
+/// in meanwhile. Making Gaussians waits for no memory, so nothing else would ask for it before.
+struct tile_arrays {
+  static constexpr std::size_t most = 4;
+  const char* first[most]{};  ///< at the tile's first element
+  std::size_t count = 0;
+  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+
+  template <class Scalar>
+  void add(const Scalar* at) noexcept {
+    first[count++] = reinterpret_cast<const char*>(at);
+    bytes = gaussian_tile * sizeof(Scalar);
+  }
+};
+
 /// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused
 /// multiply-add (`sum` may be `out`). All families give the same bits.
 struct gaussian_kernels {
-  void (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, float (&z)[gaussian_tile]) noexcept;
+  void (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, const tile_arrays& wanted,
+                    float (&z)[gaussian_tile]) noexcept;
   void (*add_float)(float scale, const float* z, const float* sum, float* out, std::size_t count) noexcept;
   void (*add_double)(double scale, const float* z, const double* sum, double* out, std::size_t count) noexcept;
 };
@@ -151,10 +167,16 @@ inline void add_scaled_gaussians(Scalar scale, const float* z, const Scalar* sum
   }
 }
 
-/// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count).
-template <int Lanes, class Visitor>
+/// Nothing is read beside the Gaussians.
+struct no_arrays {
+  void operator()(std::size_t, tile_arrays&) const noexcept {}
+};
+
+/// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count), and before
+/// that, of pieces that are whole tiles, want(offset in the range, tile_arrays): what `visit` will read.
+template <int Lanes, class Visitor, class Want = no_arrays>
 void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first,
-                             std::size_t count, Visitor&& visit) {
+                             std::size_t count, Visitor&& visit, const Want& want = {}) {
   require_gaussians(first, count);
   const chacha_nonce nonce = make_nonce(purpose, step);
   alignas(64) float z[gaussian_tile];
@@ -162,10 +184,12 @@ void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std:
     const std::uint64_t element = first + done;
     const auto offset = static_cast<std::size_t>(element % gaussian_tile);
     const std::size_t piece = std::min(gaussian_tile - offset, count - done);
+    tile_arrays wanted;
+    if (piece == gaussian_tile) want(done, wanted);
     if constexpr (Lanes == native_lanes) {
-      gaussians_of(on_host::kernel_family_in_use()).fill_tile(key, nonce, element / gaussian_tile, z);
+      gaussians_of(on_host::kernel_family_in_use()).fill_tile(key, nonce, element / gaussian_tile, wanted, z);
     } else {
-      fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, z);
+      fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, wanted, z);
     }
     visit(done, static_cast<const float*>(z) + offset, piece);
     done += piece;
