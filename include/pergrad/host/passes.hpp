@@ -18,6 +18,7 @@
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tile_values.hpp>
 #include <pergrad/host/tile_view.hpp>
+#include <pergrad/host/winograd.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -301,6 +302,12 @@ class passes : public tile_values<Network> {
     const slot& out = slot_of(row.out);
     const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
     const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_rows > 0) {
+        filter_windows(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
+        return;
+      }
+    }
     if (row.deferred) {
       through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
                       rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
@@ -316,6 +323,14 @@ class passes : public tile_values<Network> {
           row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
           {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
       return;
+    }
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_dx_rows > 0) {
+        filter_adjoint<scalar>(
+            row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.winograd, 0));
+        return;
+      }
     }
     through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
