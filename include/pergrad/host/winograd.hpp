@@ -31,6 +31,7 @@
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tile.hpp>
+#include <pergrad/host/transpose.hpp>
 #include <pergrad/host/winograd_extents.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -101,43 +102,40 @@ template <class Scalar>
   return PERGRAD_OWN_KERNELS::winograd::kernels<Scalar>;
 }
 
-/// U = G g G^T of `count` kernels, `from_step` apart, turned round or not: `to[16][count]`, the 16 `to_step` apart.
-/// Precondition: count <= line.
+/// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.
+/// What `taps` holds beyond `count` does not matter.
 template <class Scalar>
-inline void transform_kernels(const Scalar* from, index from_step, index count, bool turned, Scalar* to,
-                              index to_step) {
-  const index first_tap = turned ? 8 : 0;
-  const index tap_step = turned ? -1 : 1;
-  Scalar taps[9][line];
-  for (index tap = 0; tap < 9; ++tap) {
-    const Scalar* source = from + first_tap + tap * tap_step;
-    for (index j = 0; j < count; ++j) taps[tap][j] = source[j * from_step];
-    for (index j = count; j < line; ++j) taps[tap][j] = 0;
-  }
+inline void transform_kernels(const Scalar* taps, index count, Scalar* to, index to_step) noexcept {
   // Halves are exact, so that a compiler that contracts changes nothing.
   constexpr Scalar half = Scalar{1} / 2;
-  Scalar rows[4][3][line];
-  for (index s = 0; s < 3; ++s) {
-    for (index j = 0; j < line; ++j) {
-      const Scalar ends = half * (taps[s][j] + taps[6 + s][j]);
-      const Scalar middle = half * taps[3 + s][j];
-      rows[0][s][j] = taps[s][j];
-      rows[1][s][j] = ends + middle;
-      rows[2][s][j] = ends - middle;
-      rows[3][s][j] = taps[6 + s][j];
-    }
+  alignas(64) Scalar rows[12 * line];
+  for (index s = 0; s < 3 * line; ++s) {
+    const Scalar ends = half * (taps[s] + taps[6 * line + s]);
+    const Scalar middle = half * taps[3 * line + s];
+    rows[s] = taps[s];
+    rows[3 * line + s] = ends + middle;
+    rows[6 * line + s] = ends - middle;
+    rows[9 * line + s] = taps[6 * line + s];
   }
+  alignas(64) Scalar result[4 * line];
   for (index r = 0; r < 4; ++r) {
-    Scalar result[4][line];
+    const Scalar* row = rows + r * 3 * line;
     for (index j = 0; j < line; ++j) {
-      const Scalar ends = half * (rows[r][0][j] + rows[r][2][j]);
-      const Scalar middle = half * rows[r][1][j];
-      result[0][j] = rows[r][0][j];
-      result[1][j] = ends + middle;
-      result[2][j] = ends - middle;
-      result[3][j] = rows[r][2][j];
+      const Scalar ends = half * (row[j] + row[2 * line + j]);
+      const Scalar middle = half * row[line + j];
+      result[j] = row[j];
+      result[line + j] = ends + middle;
+      result[2 * line + j] = ends - middle;
+      result[3 * line + j] = row[2 * line + j];
     }
-    for (index s = 0; s < 4; ++s) std::copy_n(result[s], count, to + (4 * r + s) * to_step);
+    for (index s = 0; s < 4; ++s) {
+      Scalar* const out = to + (4 * r + s) * to_step;
+      if (count == line) {
+        std::copy_n(result + s * line, line, out);
+      } else {
+        std::copy_n(result + s * line, count, out);
+      }
+    }
   }
 }
 
@@ -145,15 +143,22 @@ inline void transform_kernels(const Scalar* from, index from_step, index count, 
 template <class Scalar>
 inline void pack_winograd_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first,
                                   index last) {
+  constexpr index channels_together = 16;
+  const index step = winograd_forward(map).panel_step();
   const auto channels = static_cast<index>(map.in_channels);
   const auto outputs = static_cast<index>(map.out_channels);
+  alignas(64) Scalar taps[channels_together * 9 * line] = {};
   for (index n = first; n < last;) {
     const index together = std::min(line - n % line, last - n);
     const index block = n / panel_block * panel_block;
     const index block_width = columns_of_block(outputs, block);
-    for (index c = 0; c < channels; ++c) {
-      transform_kernels(weights + (n * channels + c) * 9, channels * 9, together, false,
-                        panel + block * channels + c * block_width + n - block, winograd_forward(map).panel_step());
+    Scalar* to = panel + block * channels + n - block;
+    for (index c = 0; c < channels; c += channels_together) {
+      const index here = std::min(channels_together, channels - c);
+      transpose(weights + (n * channels + c) * 9, channels * 9, together, here * 9, taps, line);
+      for (index k = 0; k < here; ++k) {
+        transform_kernels<Scalar>(taps + k * 9 * line, together, to + (c + k) * block_width, step);
+      }
     }
     n += together;
   }
@@ -162,14 +167,20 @@ inline void pack_winograd_forward(const affine_map& map, const Scalar* weights, 
 template <class Scalar>
 inline void pack_winograd_backward(const affine_map& map, const Scalar* weights, Scalar* panel, index first,
                                    index last) {
+  const index step = winograd_backward(map).panel_step();
   const auto channels = static_cast<index>(map.in_channels);
   const auto outputs = static_cast<index>(map.out_channels);
-  for (index n = first; n < last; ++n) {
-    for (index c = 0; c < channels; c += line) {
-      const index block = c / panel_block * panel_block;
-      transform_kernels(weights + (n * channels + c) * 9, index{9}, std::min(line, channels - c), true,
-                        panel + block * outputs + n * columns_of_block(channels, block) + c - block,
-                        winograd_backward(map).panel_step());
+  alignas(64) Scalar taps[9 * line] = {};
+  for (index c = 0; c < channels; c += line) {
+    const index together = std::min(line, channels - c);
+    const index block = c / panel_block * panel_block;
+    const index block_width = columns_of_block(channels, block);
+    for (index n = first; n < last; ++n) {
+      const Scalar* from = weights + (n * channels + c) * 9;
+      for (index tap = 0; tap < 9; ++tap) {
+        for (index j = 0; j < together; ++j) taps[(8 - tap) * line + j] = from[j * 9 + tap];
+      }
+      transform_kernels<Scalar>(taps, together, panel + block * outputs + n * block_width + c - block, step);
     }
   }
 }
