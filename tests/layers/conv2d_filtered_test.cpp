@@ -40,7 +40,7 @@ static_assert(!is_filtered<conv2d<32, 3, padding<3>>, shape{32, 16, 16}>());
 
 /// Its input gradient is added to the shortcut's.
 using shortcut =
-    basic_network<double, shape{32, 8, 9}, conv2d<32, 1>, residual<same_size, pergrad::tanh>, flatten, linear<3>>;
+    basic_network<double, shape{32, 10, 8}, conv2d<32, 1>, residual<same_size, pergrad::tanh>, flatten, linear<3>>;
 
 }  // namespace
 
