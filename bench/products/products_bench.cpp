@@ -6,7 +6,8 @@
 // <node>_<channels in>-<channels out>_<height>x<width of its output>. `dw` forms each sample's weight gradient with its
 // squared norm. VGG16 and AlexNet (on images of 256 x 256) are cut behind their convolutions.
 //
-//   gflops    2 positions x weights a sample, whatever the product does beside them, by the median
+//   gflops    2 positions x weights a sample, whatever the product does beside them, by the median; the same where a
+//             convolution is filtered (host/winograd.hpp) and does fewer
 //   of_peak   of what the vector units of this core do in the same moments (support/fma_peak.hpp)
 #include <benchmark/benchmark.h>
 
@@ -47,6 +48,7 @@ void run(benchmark::State& state, std::size_t node, which product) {
   auto tape = numbers(table.workspace);
   const auto weights = numbers(table.panel_size + host::line);
   float* const workspace = tape.data();
+  float* const room = workspace + table.winograd.offset;
   const float* const panels = weights.data();
   const host::slot& in = table.slots[row.in];
   const host::slot& out = table.slots[row.out];
@@ -57,11 +59,23 @@ void run(benchmark::State& state, std::size_t node, which product) {
   const auto work = [&] {
     switch (product) {
       case which::forward:
+        if (row.winograd_rows > 0) {
+          host::filter_windows<float>(
+              row, panels, table.tile, {in.value_layout, workspace + in.value.offset, in.value.sample},
+              {out.value_layout, workspace + out.value.offset, out.value.sample}, gradient.data(), room);
+          break;
+        }
         host::through_windows<float>(
             row, panels, table.tile, {in.value_layout, workspace + in.value.offset, in.value.sample},
             {out.value_layout, workspace + out.value.offset, out.value.sample}, gradient.data(), false);
         break;
       case which::dx:
+        if (row.winograd_dx_rows > 0) {
+          host::filter_adjoint<float>(
+              row, panels, table.tile, {out.gradient_layout, workspace + out.gradient.offset, out.gradient.sample},
+              {in.gradient_layout, workspace + in.gradient.offset, in.gradient.sample}, false, room);
+          break;
+        }
         host::through_adjoint<float>(
             row, panels, table.tile, {out.gradient_layout, workspace + out.gradient.offset, out.gradient.sample},
             {in.gradient_layout, workspace + in.gradient.offset, in.gradient.sample}, nullptr, false);

@@ -35,6 +35,9 @@ struct description {
   /// How its sum is formed: in the `lane` that a tile belongs to, tile after tile, or once a `chunk` of samples,
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
+  /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
+  /// (host/winograd.hpp), else empty.
+  std::string_view filtered = "";
 };
 
 namespace detail {
@@ -171,6 +174,7 @@ template <class Network>
     if (i == 0) row.tape_bytes += slot_bytes(0);
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
     if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
+    if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
     bool in_chunks = false;
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
@@ -233,10 +237,10 @@ template <class Network>
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f\n", number++,
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f%s%s\n", number++,
             row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
             row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions,
-            row.modelled_cost);
+            row.modelled_cost, row.filtered.empty() ? "" : "  ", row.filtered.data());
       for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
         print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
       }

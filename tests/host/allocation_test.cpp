@@ -26,6 +26,11 @@ using images = pg::network<pg::shape{2, 8, 8}, pg::conv2d<4, 3, pg::padding<1>>,
                            pg::conv_transpose2d<3, 2, pg::stride<2>>, pg::instance_norm2d<>, pg::avg_pool2d<2>,
                            pg::upsample<2>, pg::adaptive_avg_pool2d<2>, pg::flatten, pg::linear<2>>;
 
+using filtered =
+    pg::network<pg::shape{32, 8, 8}, pg::conv2d<32, 3, pg::padding<1>>, pg::relu,
+                pg::residual<pg::conv2d<32, 3, pg::padding<1>>>, pg::avg_pool2d<4>, pg::flatten, pg::linear<2>>;
+static_assert(pg::on_host::program<filtered>::table.nodes[2].winograd_dx_rows > 0);
+
 template <class Network>
 void a_step_allocates_nothing(std::size_t threads) {
   constexpr std::size_t count = 300;
@@ -71,6 +76,9 @@ BOOST_AUTO_TEST_CASE(with_sequences) {
 }
 BOOST_AUTO_TEST_CASE(with_images) {
   for (const std::size_t threads : {1U, 3U}) a_step_allocates_nothing<images>(threads);
+}
+BOOST_AUTO_TEST_CASE(with_filtered_convolutions) {
+  for (const std::size_t threads : {1U, 3U}) a_step_allocates_nothing<filtered>(threads);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

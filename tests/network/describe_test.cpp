@@ -99,6 +99,16 @@ BOOST_AUTO_TEST_CASE(large_blocks_are_summed_up_a_chunk_at_a_time) {
   BOOST_TEST(pg::describe<net>().find(" product     chunk ") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(convolutions_by_minimal_filtering_are_marked) {
+  using net = pg::network<pg::shape{32, 8, 8}, pg::conv2d<32, 3, pg::padding<1>>, pg::relu, pg::conv2d<4, 3>,
+                          pg::flatten, pg::linear<2>>;
+  const auto rows = pg::describe_rows<net>();
+  BOOST_TEST(rows[0].filtered == "F(2x2, 3x3)");
+  for (const std::size_t entry : {1U, 2U, 3U, 4U}) BOOST_TEST(rows[entry].filtered == "");
+  const std::string text = pg::describe<net>();
+  BOOST_TEST(text.find("  F(2x2, 3x3)\n") == text.rfind("F(2x2, 3x3)") - 2);
+}
+
 BOOST_AUTO_TEST_CASE(long_names_do_not_move_the_columns) {
   using net = pg::network<pg::shape{4}, pg::linear<3>,
                           with_a_name_that_no_column_of_any_table_has_room_for_and_more<int, double>, pg::linear<2>>;

@@ -12,6 +12,7 @@
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/transpose.hpp>
 #include <pergrad/host/windows.hpp>
+#include <pergrad/host/winograd.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -120,6 +121,22 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
                                 : 0;
 }
 
+/// The same where a direction is filtered.
+template <class Scalar>
+inline void pack_filtered(const node_row& row, const Scalar* weights, Scalar* panels, index first, index last,
+                          bool for_dx) {
+  if (row.winograd_rows > 0) {
+    pack_winograd_forward(row.map, weights, panels + row.forward_panel, first, last);
+  } else {
+    pack_forward(row.map, weights, panels + row.forward_panel, first, last, panel_block);
+  }
+  if (for_dx && row.winograd_dx_rows > 0) {
+    pack_winograd_backward(row.map, weights, panels + row.backward_panel, first, last);
+  } else if (for_dx) {
+    pack_backward(row, weights, panels + row.backward_panel, first, last);
+  }
+}
+
 /// All affine weights into the order that products read them in.
 template <class Network>
 void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
@@ -142,6 +159,12 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index first = task * outputs_per_task(row);
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
+      if constexpr (table.winograd.sample > 0) {
+        if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+          pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
+          return;
+        }
+      }
       if (for_dx || !row.map.adjoint) {
         pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
       }

@@ -18,6 +18,7 @@
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tile_values.hpp>
 #include <pergrad/host/tile_view.hpp>
+#include <pergrad/host/winograd.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -308,6 +309,12 @@ class passes : public tile_values<Network> {
         return;
       }
     }
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_rows > 0) {
+        filter_windows(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
+        return;
+      }
+    }
     through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
@@ -318,6 +325,14 @@ class passes : public tile_values<Network> {
         through_weights_adjoint<scalar>(
             row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
             {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+        return;
+      }
+    }
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_dx_rows > 0) {
+        filter_adjoint<scalar>(
+            row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.winograd, 0));
         return;
       }
     }

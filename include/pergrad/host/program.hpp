@@ -19,6 +19,7 @@
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tiles.hpp>
 #include <pergrad/host/windows.hpp>
+#include <pergrad/host/winograd_extents.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -99,6 +100,7 @@ struct program {
     index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
     index workspace = 0;   ///< elements of one worker's slots
     place scratch;         ///< what a tiled layer has for the time of one call
+    place winograd;        ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
@@ -226,8 +228,8 @@ struct program {
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
-        halo& around = value_halo[t.storage[row.in]];
-        around = around.with(row.map.adjoint ? backward_halo(row.map) : forward_halo(row.map));
+        choose_winograd(row);
+        widen(value_halo[t.storage[row.in]], halo_of_input(row));
       }
     }
     for (std::size_t i = 0; i < size; ++i) {
@@ -245,12 +247,7 @@ struct program {
         }
         row.whole_view = true;
       }
-      halo& around = gradient_halo[t.storage[row.out]];
-      if (row.map.adjoint) {
-        around = around.with(forward_halo(row.map));
-      } else if (row.input_gradient && !row.whole_view) {
-        around = around.with(backward_halo(row.map));
-      }
+      widen(gradient_halo[t.storage[row.out]], halo_of_delta(row));
     }
 
     std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
@@ -291,9 +288,9 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        t.panel_size += panel_elements(row, row.winograd_rows);
         row.backward_panel = t.panel_size;
-        if (row.input_gradient || row.map.adjoint) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
         row.copies_in = !stored_order[i] && !is_plain(t, row.in);
         row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
@@ -313,6 +310,7 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     leaf_tables<program>::choose_late(t);
     t.scratch.sample = scratch;
+    t.winograd.sample = choose_winograd_rooms(t);
     assign_places(t, trained);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
@@ -390,7 +388,8 @@ struct program {
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
+    t.winograd.offset = t.workspace;
+    t.workspace += t.winograd.sample + line;  // partial vectors may be read past the end
   }
 
  public:

@@ -63,9 +63,11 @@ struct node_row {
   affine_map map;             ///< affine: in the stored image's terms
   index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
-  bool whole_view = false;                            ///< affine: one position that sees every input once
-  bool deferred = false;                              ///< affine: its sum is formed a chunk at a time, deferred.hpp
-  index row_x = 0;                                    ///< deferred: x in a sample's row
+  bool whole_view = false;  ///< affine: one position that sees every input once
+  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  index row_x = 0;          ///< deferred: x in a sample's row
+  index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
+  index winograd_dx_rows = 0;
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/host/winograd_test.cpp - convolutions by minimal filtering against the direct products: values, bits, and bytes
+// they may not touch
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <pergrad/host/affine.hpp>
+#include <pergrad/host/panels.hpp>
+#include <pergrad/host/winograd.hpp>
+
+namespace on_host = pergrad::on_host;
+using position = on_host::index;
+
+namespace {
+
+using scalars = std::tuple<float, double>;
+
+[[nodiscard]] constexpr std::size_t number(position value) { return static_cast<std::size_t>(value); }
+
+/// A convolution and the samples of a tile.
+struct convolution {
+  position channels;
+  position outputs;
+  position height;
+  position width;
+  position padding;
+  position samples;
+};
+constexpr convolution convolutions[] = {
+    {1, 1, 3, 3, 0, 1},   {5, 3, 4, 7, 1, 2},  {17, 70, 5, 4, 2, 3}, {32, 16, 8, 8, 1, 2},   {16, 33, 7, 6, 0, 1},
+    {130, 8, 6, 9, 1, 2}, {3, 65, 2, 2, 1, 2}, {40, 40, 1, 5, 1, 3}, {24, 24, 11, 13, 2, 2}, {64, 64, 16, 16, 1, 1},
+};
+[[nodiscard]] std::string to_text(const convolution& of) {
+  return std::to_string(of.channels) + " to " + std::to_string(of.outputs) + ", " + std::to_string(of.height) + " x " +
+         std::to_string(of.width) + ", padding " + std::to_string(of.padding) + ", " + std::to_string(of.samples) +
+         " samples";
+}
+
+[[nodiscard]] on_host::node_row row_of(const convolution& of) {
+  const auto extent_of = [](position rows, position columns) {
+    return pergrad::extent{1, number(rows), number(columns)};
+  };
+  on_host::node_row row;
+  row.map = {.in_channels = number(of.channels),
+             .in_size = extent_of(of.height, of.width),
+             .out_channels = number(of.outputs),
+             .out_size = extent_of(of.height + 2 * of.padding - 2, of.width + 2 * of.padding - 2),
+             .kernel = {1, 3, 3},
+             .padding = {0, number(of.padding), number(of.padding)}};
+  row.input_gradient = true;
+  return row;
+}
+
+/// One direction of a convolution: what it reads and writes, with room around.
+template <class Scalar>
+struct direction {
+  const convolution& of;
+  bool adjoint;
+  on_host::node_row row = row_of(of);
+  on_host::winograd_extents extents =
+      adjoint ? on_host::winograd_backward(row.map) : on_host::winograd_forward(row.map);
+  on_host::layout in = lay_out(true);
+  on_host::layout out = lay_out(false);
+  std::vector<Scalar> direct_panel = std::vector<Scalar>(number(on_host::panel_elements(row, 0)));
+  std::vector<Scalar> panel = std::vector<Scalar>(number(on_host::panel_elements(row, 1)) + on_host::line);
+
+  direction(const convolution& which, bool backward, const std::vector<Scalar>& weights)
+      : of{which}, adjoint{backward} {
+    BOOST_TEST(on_host::winograd_fits(row.map));
+    if (adjoint) {
+      on_host::pack_backward(row, weights.data(), direct_panel.data(), 0, of.outputs);
+      on_host::pack_winograd_backward(row.map, weights.data(), panel.data(), 0, of.outputs);
+    } else {
+      on_host::pack_forward(row.map, weights.data(), direct_panel.data(), 0, of.outputs, on_host::panel_block);
+      on_host::pack_winograd_forward(row.map, weights.data(), panel.data(), 0, of.outputs);
+    }
+  }
+  [[nodiscard]] on_host::layout lay_out(bool read) {
+    const auto arrange = [](std::size_t channels, pergrad::extent size) {
+      return on_host::arrangement{static_cast<position>(channels), static_cast<position>(size.height),
+                                  static_cast<position>(size.width), true, 1};
+    };
+    row.winograd_rows = row.winograd_dx_rows = 1;
+    const on_host::halo written{1, 2, 0, 1};
+    return adjoint == read
+               ? on_host::lay_out(arrange(row.map.out_channels, row.map.out_size), read ? halo_of_delta(row) : written)
+               : on_host::lay_out(arrange(row.map.in_channels, row.map.in_size), read ? halo_of_input(row) : written);
+  }
+  [[nodiscard]] on_host::images<const Scalar> read(const std::vector<Scalar>& values, position first = 0) const {
+    return {in, values.data() + first * in.size, in.size};
+  }
+  [[nodiscard]] on_host::images<Scalar> write(std::vector<Scalar>& values, position first = 0) const {
+    return {out, values.data() + first * out.size, out.size};
+  }
+  [[nodiscard]] std::vector<Scalar> direct(const std::vector<Scalar>& x, std::vector<Scalar> y, const Scalar* bias,
+                                           bool accumulate) const {
+    if (adjoint) {
+      on_host::through_adjoint<Scalar>(row, direct_panel.data(), of.samples, read(x), write(y), nullptr, accumulate);
+    } else {
+      on_host::through_windows<Scalar>(row, direct_panel.data(), of.samples, read(x), write(y), bias, false);
+    }
+    return y;
+  }
+  /// Samples [first, last); what the room held before must not matter.
+  void filter(const std::vector<Scalar>& x, std::vector<Scalar>& y, const Scalar* bias, bool accumulate,
+              position rows_together, position first, position last) {
+    row.winograd_rows = row.winograd_dx_rows = rows_together;
+    std::vector<Scalar> room(number(extents.room(rows_together)), std::numeric_limits<Scalar>::quiet_NaN());
+    if (adjoint) {
+      on_host::filter_adjoint<Scalar>(row, panel.data(), last - first, read(x, first), write(y, first), accumulate,
+                                      room.data());
+    } else {
+      on_host::filter_windows<Scalar>(row, panel.data(), last - first, read(x, first), write(y, first), bias,
+                                      room.data());
+    }
+  }
+  [[nodiscard]] std::vector<Scalar> filtered(const std::vector<Scalar>& x, std::vector<Scalar> y, const Scalar* bias,
+                                             bool accumulate, position rows_together = 2) {
+    filter(x, y, bias, accumulate, rows_together, 0, of.samples);
+    return y;
+  }
+  /// Values that are read, 0 around the images.
+  template <class Next>
+  [[nodiscard]] std::vector<Scalar> images_of(Next&& next) const {
+    std::vector<Scalar> x(number(of.samples * in.size));
+    for (position b = 0; b < of.samples; ++b) {
+      for (position i = 0; i < in.values.size(); ++i) x[number(b * in.size + in.position(i))] = next();
+    }
+    return x;
+  }
+  [[nodiscard]] std::vector<Scalar> outputs_before() const {
+    return std::vector<Scalar>(number(of.samples * out.size), Scalar{7});
+  }
+};
+
+/// The same numbers everywhere: integers of at most 4, whose filtered sums are exact, or anything in [-1, 1).
+class numbers {
+ public:
+  [[nodiscard]] double integer() { return static_cast<double>(step() % 9) - 4; }
+  [[nodiscard]] double real() { return static_cast<double>(step() % 16'777'216) * 0x1p-23 - 1; }
+  template <class Scalar>
+  [[nodiscard]] std::vector<Scalar> integers(position count) {
+    std::vector<Scalar> values(number(count));
+    for (Scalar& value : values) value = static_cast<Scalar>(integer());
+    return values;
+  }
+  template <class Scalar>
+  [[nodiscard]] std::vector<Scalar> reals(position count) {
+    std::vector<Scalar> values(number(count));
+    for (Scalar& value : values) value = static_cast<Scalar>(real());
+    return values;
+  }
+
+ private:
+  std::uint64_t step() {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    return state_ >> 33U;
+  }
+  std::uint64_t state_ = 20'261'122;
+};
+
+template <class Scalar>
+[[nodiscard]] bool same_bits(const std::vector<Scalar>& one, const std::vector<Scalar>& other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(Scalar)) == 0;
+}
+
+/// Calls f(direction, bias, accumulate, what) for both directions of every convolution.
+template <class Scalar, class Function>
+void each_direction(numbers& random, bool integers, Function&& f) {
+  for (const convolution& of : convolutions) {
+    const position weight_count = of.outputs * of.channels * 9;
+    const auto weights = integers ? random.integers<Scalar>(weight_count) : random.reals<Scalar>(weight_count);
+    const auto bias = integers ? random.integers<Scalar>(of.outputs) : random.reals<Scalar>(of.outputs);
+    for (const bool adjoint : {false, true}) {
+      for (const bool more : {false, true}) {
+        direction<Scalar> way{of, adjoint, weights};
+        const bool biased = more && !adjoint;
+        f(way, biased ? bias.data() : nullptr, more && adjoint,
+          to_text(of) + (adjoint ? ", adjoint" : "") + (more ? ", onto something" : ""));
+      }
+    }
+  }
+}
+
+class using_family {
+ public:
+  explicit using_family(on_host::kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
+  using_family(const using_family&) = delete;
+  using_family& operator=(const using_family&) = delete;
+  ~using_family() { on_host::use_kernel_family(before_); }
+
+ private:
+  on_host::kernel_family before_ = on_host::kernel_family_in_use();
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(minimal_filtering)
+
+// The transforms of small integers, and the sums of their products, are exact: quarters at most.
+BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Scalar, scalars) {
+  for (const auto family :
+       {on_host::kernel_family::baseline, on_host::kernel_family::avx2, on_host::kernel_family::avx512}) {
+    if (!on_host::runs_here(family)) continue;
+    const using_family in_use{family};
+    numbers random;
+    each_direction<Scalar>(random, true, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+      const auto x = way.images_of([&] { return static_cast<Scalar>(random.integer()); });
+      const auto expected = way.direct(x, way.outputs_before(), bias, accumulate);
+      BOOST_TEST((way.filtered(x, way.outputs_before(), bias, accumulate) == expected), what << name_of(family));
+    });
+  }
+}
+
+// An error of a transformed sum is at most a few rounding errors of its largest terms: 4 x 4 values, four each.
+BOOST_AUTO_TEST_CASE_TEMPLATE(real_numbers_give_almost_the_direct_sums, Scalar, scalars) {
+  numbers random;
+  each_direction<Scalar>(random, false, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+    const auto x = way.images_of([&] { return static_cast<Scalar>(random.real()); });
+    const auto expected = way.direct(x, way.outputs_before(), bias, accumulate);
+    const auto computed = way.filtered(x, way.outputs_before(), bias, accumulate);
+    const double terms = 9 * static_cast<double>(way.extents.channels);
+    const double allowed = 4 * static_cast<double>(std::numeric_limits<Scalar>::epsilon()) * (10 + terms);
+    double worst = 0;
+    for (std::size_t i = 0; i < computed.size(); ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(computed[i]) - static_cast<double>(expected[i])));
+    }
+    BOOST_TEST(worst <= allowed, what);
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_bit_depends_on_stripes_or_neighbours, Scalar, scalars) {
+  numbers random;
+  each_direction<Scalar>(random, false, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+    const auto x = way.images_of([&] { return static_cast<Scalar>(random.real()); });
+    const auto expected = way.filtered(x, way.outputs_before(), bias, accumulate, 1);
+    const position rows = way.of.samples * way.extents.tile_rows();
+    for (position together = 2; together <= rows + 1; ++together) {
+      BOOST_TEST(same_bits(way.filtered(x, way.outputs_before(), bias, accumulate, together), expected), what);
+    }
+    std::vector<Scalar> alone = way.outputs_before();
+    for (position b = way.of.samples; b-- > 0;) way.filter(x, alone, bias, accumulate, 3, b, b + 1);
+    BOOST_TEST(same_bits(alone, expected), what);
+  });
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(another_sample_and_the_rest_of_a_patch_move_no_bit, Scalar, scalars) {
+  constexpr Scalar nan = std::numeric_limits<Scalar>::quiet_NaN();
+  numbers random;
+  each_direction<Scalar>(random, false, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+    auto x = way.images_of([&] { return static_cast<Scalar>(random.real()); });
+    const auto expected = way.filtered(x, way.outputs_before(), bias, accumulate, 2);
+    const position size = way.in.size;
+    // What lies behind the last window of an odd extent.
+    const position seen_rows = way.extents.height + 2;
+    const position seen_columns = way.extents.width + 2;
+    const position rows = way.extents.height % 2 == 0 ? seen_rows : seen_rows + 1;
+    const position columns = way.extents.width % 2 == 0 ? seen_columns : seen_columns + 1;
+    const position pad = way.adjoint ? 2 - way.of.padding : way.of.padding;
+    const position first = way.in.start - pad * (way.in.row + way.in.column);
+    for (position b = 0; b < way.of.samples; ++b) {
+      for (position i = 0; i < rows; ++i) {
+        for (position j = 0; j < columns; ++j) {
+          if (i < seen_rows && j < seen_columns) continue;
+          const auto from = x.begin() + b * size + first + i * way.in.row + j * way.in.column;
+          BOOST_TEST_REQUIRE((from + way.extents.channels <= x.begin() + (b + 1) * size));
+          std::fill_n(from, way.extents.channels, nan);
+        }
+      }
+    }
+    BOOST_TEST(same_bits(way.filtered(x, way.outputs_before(), bias, accumulate, 2), expected), what);
+    if (way.of.samples == 1) return;
+    std::fill_n(x.begin() + size, size, nan);
+    auto computed = way.filtered(x, way.outputs_before(), bias, accumulate, 2);
+    const auto mine = computed.begin() + way.out.size;
+    BOOST_TEST(std::any_of(mine, mine + way.out.size, [](Scalar each) { return each != each; }), what);
+    std::copy_n(expected.begin() + way.out.size, way.out.size, mine);
+    BOOST_TEST(same_bits(computed, expected), what);
+  });
+}
+
+// Weights are packed a few outputs at a time.
+BOOST_AUTO_TEST_CASE(a_stretch_of_outputs_packs_its_own_weights_only) {
+  numbers random;
+  for (const convolution& of : convolutions) {
+    const auto weights = random.reals<float>(of.outputs * of.channels * 9);
+    const on_host::node_row row = row_of(of);
+    const std::size_t size = number(on_host::panel_elements(row, 1));
+    std::vector<float> whole(size);
+    std::vector<float> parts(size);
+    on_host::pack_winograd_forward(row.map, weights.data(), whole.data(), 0, of.outputs);
+    for (position n = 0; n < of.outputs; n += 16) {
+      on_host::pack_winograd_forward(row.map, weights.data(), parts.data(), n, std::min(of.outputs, n + 16));
+    }
+    BOOST_TEST(same_bits(whole, parts), to_text(of));
+    on_host::pack_winograd_backward(row.map, weights.data(), whole.data(), 0, of.outputs);
+    for (position n = 0; n < of.outputs; n += 16) {
+      on_host::pack_winograd_backward(row.map, weights.data(), parts.data(), n, std::min(of.outputs, n + 16));
+    }
+    BOOST_TEST(same_bits(whole, parts), to_text(of));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
