@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
@@ -73,6 +74,22 @@ class static_network {
     });
   }
 
+  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
+  /// that throws.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network(static_network&& other) : parameters_{other.give_up()} {}
+  /// A trainer on a device that refers to this network goes on with the parameters that it gets.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network& operator=(static_network&& other) {
+    parameters_ = other.give_up();
+    remote_.newer = false;
+    remote_.changed = true;
+    return *this;
+  }
+  static_network(const static_network&) = delete;
+  static_network& operator=(const static_network&) = delete;
+  ~static_network() = default;
+
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
   /// While a device trains them, this brings them back; a span from before a step shows the values of then.
   [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
@@ -107,6 +124,12 @@ class static_network {
     if (!remote_.newer) return;
     remote_.newer = false;
     remote_.pull(remote_.context, parameters_.data());
+  }
+  /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
+  [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
+    pull();
+    remote_ = {};
+    return std::move(parameters_);
   }
 
   mutable detail::aligned_buffer<Scalar> parameters_;

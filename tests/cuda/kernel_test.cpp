@@ -43,7 +43,7 @@ struct neighbour_kernel {
     }
   }
 };
-/// Reads what no thread has written.
+/// Reads what no thread of the block has written, and leaves something for the next block to find.
 struct forgetful_kernel {
   static constexpr int threads = 32;
   struct shared_type {
@@ -54,7 +54,11 @@ struct forgetful_kernel {
   PERGRAD_HD void operator()(const Block& block) const {
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<float> own;
-    block.each([&](int t) { out[t] = shared.value + own[t]; });
+    block.each([&](int t) {
+      out[64 * block.index() + t] = shared.value;
+      out[64 * block.index() + threads + t] = own[t];
+    });
+    block.once([&] { shared.value = 1; });
   }
 };
 struct sum_kernel {
@@ -110,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_missing_barrier_shows_in_another_order) {
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_nobody_wrote_is_not_a_number) {
-  for (const float value : run<forgetful_kernel>(play_order::forward, 32, 1)) BOOST_TEST(std::isnan(value));
+  for (const float value : run<forgetful_kernel>(play_order::forward, 128, 2)) BOOST_TEST(std::isnan(value));
   emulated_device device;
   const auto* fresh = static_cast<float*>(device.allocate(4));
   BOOST_TEST(std::isnan(*fresh));

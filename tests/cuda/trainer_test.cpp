@@ -153,6 +153,47 @@ BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
   check_close(run(device), run(host), 1e-5, "parameters");
 }
 
+BOOST_AUTO_TEST_CASE(trainers_of_one_network_take_turns) {
+  const records_of_noise data;
+  const auto run = [&](const auto& executor) {
+    network net{executor, pg::kaiming_uniform{5}};
+    pg::dp_sgd first{executor, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+    pg::dp_sgd second{executor, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{10}};
+    first.step(data.view());
+    second.step(data.view());
+    first.step(data.view());
+    first.step(data.view());
+    second.step(data.view());
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  check_close(run(pg::emulated{}), run(pg::host{pg::threads{1}}), 1e-5, "by turns");
+}
+
+BOOST_AUTO_TEST_CASE(a_network_takes_what_was_trained_along_when_it_is_moved) {
+  const records_of_noise data;
+  const pg::emulated device;
+  const auto wanted = trained(device, usual_options(), 1);
+  const auto values = [](network& net) { return std::vector<float>(net.parameters().begin(), net.parameters().end()); };
+  std::vector<network> kept;
+  network assigned{device, pg::kaiming_uniform{6}};
+  {
+    network net{device, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+    trainer.step(data.view());
+    kept.push_back(std::move(net));
+    check_same(values(kept.front()), wanted, "moved");
+    BOOST_TEST(net.all_parameters().empty());  // NOLINT(bugprone-use-after-move,hicpp-invalid-access-moved)
+    BOOST_CHECK_THROW(trainer.step(data.view()), std::logic_error);
+    net = network{device, pg::kaiming_uniform{5}};
+    trainer.step(data.view());  // goes on with what the network is now
+    BOOST_TEST((values(net) != wanted));
+    assigned = std::move(net);
+  }
+  check_same(values(kept.front()), wanted, "after the trainer is gone");
+  for (const float value : values(assigned)) BOOST_REQUIRE(std::isfinite(value));
+  BOOST_TEST(assigned.parameters().size() == network::parameter_count);
+}
+
 // Without noise and with every record in every batch, a step's numbers do not depend on the generator's steps.
 BOOST_AUTO_TEST_CASE(a_step_that_fails_halfway_leaves_nothing_behind) {
   const records_of_noise data;

@@ -2,12 +2,13 @@
 // pergrad/cuda/cuda_device.cuh - the CUDA runtime as a `device` (device.hpp): one stream, graphs, pinned staging
 //
 // Nothing here knows of networks. Everything is put into one stream and done in its order; the host waits in download
-// and synchronise, and in upload only when it is a whole ring of uploads ahead of the device.
+// and synchronise, and in upload only when it is nearly 2 MiB of uploads ahead of the device.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <memory>
@@ -26,6 +27,19 @@ extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::
 #endif
 
 namespace pergrad::inline v0_1 {
+
+/// The device has no memory for what was asked: "pergrad: cuda: no memory for 17179869184 bytes on the device".
+class cuda_out_of_memory : public std::bad_alloc {
+ public:
+  explicit cuda_out_of_memory(std::size_t bytes) noexcept {
+    static_cast<void>(
+        std::snprintf(what_.data(), what_.size(), "pergrad: cuda: no memory for %zu bytes on the device", bytes));
+  }
+  [[nodiscard]] const char* what() const noexcept override { return what_.data(); }
+
+ private:
+  std::array<char, 80> what_{};
+};
 
 /// What the CUDA runtime refused: "pergrad: cuda: cudaMalloc: out of memory (error 2)".
 class cuda_error : public std::runtime_error {
@@ -113,12 +127,13 @@ struct obstacle {
           error};
 }
 
-/// Pinned memory through which everything goes to the device: slots in turn, each with an event behind its last copy.
+/// Pinned memory through which everything goes to the device: segments in turn, each filled by as many uploads as it
+/// holds, with an event behind the last one's copy. So the host waits only when it is nearly all of it ahead.
 class staging {
  public:
   staging() {
     void* memory = nullptr;
-    check(cudaHostAlloc(&memory, slots * slot_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    check(cudaHostAlloc(&memory, segments * segment_bytes, cudaHostAllocDefault), "cudaHostAlloc");
     memory_.reset(static_cast<std::byte*>(memory));
     for (auto& event : events_) event = make_event();
   }
@@ -127,15 +142,13 @@ class staging {
     const auto* source = static_cast<const std::byte*>(from);
     auto* target = static_cast<std::byte*>(to);
     while (bytes > 0) {
-      const std::size_t part = std::min(bytes, slot_bytes);
-      std::byte* const slot = memory_.get() + next_ * slot_bytes;
-      cudaEvent_t const done = events_[next_].get();
-      // An event that was never recorded counts as done.
-      if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
-      std::memcpy(slot, source, part);
-      check(cudaMemcpyAsync(target, slot, part, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
-      check(cudaEventRecord(done, stream), "cudaEventRecord");
-      next_ = (next_ + 1) % slots;
+      // What fits into a segment is one copy.
+      if (std::min(bytes, segment_bytes) > segment_bytes - used_) turn(stream);
+      const std::size_t part = std::min(bytes, segment_bytes);
+      std::byte* const place = memory_.get() + current_ * segment_bytes + used_;
+      std::memcpy(place, source, part);
+      check(cudaMemcpyAsync(target, place, part, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+      used_ += (part + line - 1) / line * line;
       source += part;
       target += part;
       bytes -= part;
@@ -143,12 +156,25 @@ class staging {
   }
 
  private:
-  static constexpr std::size_t slots = 16;
-  static constexpr std::size_t slot_bytes = std::size_t{1} << 17U;
+  static constexpr std::size_t segments = 16;
+  static constexpr std::size_t segment_bytes = std::size_t{1} << 17U;
+  static constexpr std::size_t line = 64;
+
+  /// Goes to the next segment, once its last copy is done.
+  void turn(cudaStream_t stream) {
+    check(cudaEventRecord(events_[current_].get(), stream), "cudaEventRecord");
+    const std::size_t next = (current_ + 1) % segments;
+    cudaEvent_t const done = events_[next].get();
+    // An event that was never recorded counts as done.
+    if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    current_ = next;
+    used_ = 0;
+  }
 
   std::unique_ptr<std::byte, pinned_closer> memory_;
-  std::array<owner<cudaEvent_t, event_closer>, slots> events_;
-  std::size_t next_ = 0;
+  std::array<owner<cudaEvent_t, event_closer>, segments> events_;
+  std::size_t current_ = 0;
+  std::size_t used_ = 0;  ///< bytes of the current segment
 };
 
 /// More shared memory than this a block must ask for.
@@ -210,7 +236,7 @@ class cuda_device {
     const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
     if (error == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
-      throw std::bad_alloc{};
+      throw cuda_out_of_memory{bytes};
     }
     cuda_detail::check(error, "cudaMalloc");
     return memory;

@@ -125,6 +125,40 @@ struct explanation_of {
 template <class Loss>
 using loss_explanation = std::conditional_t<marked_for_devices<Loss>, char, error::loss_has_no_device_code<Loss>>;
 
+#ifdef __CUDA_ARCH__
+/// What a kernel calls in the place of a layer's or a loss' own functions. nvcc only warns of a function for both sides
+/// that calls one for the host, and a device then does anything; from a function for the device alone it is an error.
+template <class Function>
+struct needs_functions_marked_pergrad_hd {
+  template <class Value>
+  [[nodiscard]] __device__ static Value value(Value x) {
+    return Function::value(x);
+  }
+  template <class Value>
+  [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
+    return Function::derivative(x, y);
+  }
+  template <class... Views>
+  __device__ static void forward(const shape& in, Views... views) {
+    Function::forward(in, views...);
+  }
+  template <class... Views>
+  __device__ static void backward(const shape& in, Views... views) {
+    Function::backward(in, views...);
+  }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets,
+                                                  Scalar* dy) {
+    return Function::evaluate(y, count, targets, dy);
+  }
+};
+template <class Function>
+using device_code_of = needs_functions_marked_pergrad_hd<Function>;
+#else
+template <class Function>
+using device_code_of = Function;
+#endif
+
 /// A list of functions, each once; `void` is left out.
 template <class... Functions>
 struct function_list {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -59,9 +60,7 @@ class trainer {
     const std::size_t bytes = Network::parameter_count * sizeof(scalar);
     memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);
     memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().second_moment), bytes);
-    auto& remote = pergrad::detail::network_access::remote(network);
-    pergrad::detail::network_access::pull(network);
-    remote = {this, [](void* self, void* parameters) { static_cast<trainer*>(self)->fetch_parameters(parameters); }};
+    take_over();
   }
   trainer(const trainer&) = delete;
   trainer& operator=(const trainer&) = delete;
@@ -107,6 +106,7 @@ class trainer {
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     auto& remote = pergrad::detail::network_access::remote(*network_);
+    if (remote.context != this) take_over();
     if (remote.changed) {
       const auto parameters = std::as_const(*network_).all_parameters();
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
@@ -203,6 +203,16 @@ class trainer {
       memory_->device().upload(records_.template at<scalar>(first * sizeof(scalar)), part.data(),
                                size * sizeof(scalar));
     }
+  }
+  /// From now on the newest parameters are here. They may have been with another trainer of the same network.
+  void take_over() {
+    using pergrad::detail::network_access;
+    network_access::pull(*network_);
+    if (std::as_const(*network_).all_parameters().empty()) {
+      throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
+    }
+    network_access::remote(*network_) = {
+        this, [](void* self, void* parameters) { static_cast<trainer*>(self)->fetch_parameters(parameters); }};
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<scalar*>(to), memory_->places().parameters,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/nvcc/cuda_device_test.cu - the CUDA runtime as a device, against a runtime that has none, or on a GPU
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <new>
 #include <numeric>
@@ -124,6 +126,34 @@ void copies_and_launches_in_order() {
   device.release(memory);
 }
 
+void fresh_memory_is_not_a_number() {
+  dev::cuda_device device;
+  auto* const memory = static_cast<float*>(device.allocate(1'000 * sizeof(float)));
+  std::size_t numbers = 0;
+  for (const float value : downloaded(device, memory, 1'000)) numbers += std::isnan(value) ? 0U : 1U;
+  CHECK(numbers == 0);
+  device.release(memory);
+}
+
+void many_small_uploads_do_not_wait_and_none_overtakes_another() {
+  dev::cuda_device device;
+  constexpr int count = 1'000;
+  constexpr std::size_t width = 700;  // all of them fill the staging memory more than once
+  auto* const memory = static_cast<float*>(device.allocate(count * width * sizeof(float)));
+  std::vector<float> values(width);
+  fake_cuda::reset();
+  for (int i = 0; i < count; ++i) {
+    std::fill(values.begin(), values.end(), static_cast<float>(i));
+    device.upload(memory + i * static_cast<int>(width), values.data(), width * sizeof(float));
+    if (i == count / 2) CHECK(fake_cuda::counted().waits == 0);
+  }
+  const auto found = downloaded(device, memory, count * width);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) wrong += found[i] == static_cast<float>(i / width) ? 0U : 1U;
+  CHECK(wrong == 0);
+  device.release(memory);
+}
+
 void replays_what_it_captured() {
   dev::cuda_device device;
   auto* const memory = static_cast<float*>(device.allocate(200 * sizeof(float)));
@@ -160,7 +190,8 @@ void a_failed_capture_leaves_the_stream_usable() {
   CHECK(check::thrown_by<pergrad::cuda_error>(waits).find("cudaStreamSynchronize") != std::string::npos);
   CHECK(!fake_cuda::take_violations().empty());
   fake_cuda::fail_next_allocation();
-  CHECK(check::thrown_by<std::bad_alloc>([&] { static_cast<void>(device.allocate(16)); }) == "std::bad_alloc");
+  CHECK(check::thrown_by<std::bad_alloc>([&] { static_cast<void>(device.allocate(16)); }) ==
+        "pergrad: cuda: no memory for 16 bytes on the device");
 }
 
 void host_pointers_are_noticed() {
@@ -179,6 +210,8 @@ void host_pointers_are_noticed() {
 int main() {
   says_what_is_missing();
   copies_and_launches_in_order();
+  fresh_memory_is_not_a_number();
+  many_small_uploads_do_not_wait_and_none_overtakes_another();
   replays_what_it_captured();
   a_failed_capture_leaves_the_stream_usable();
   if (fake_cuda::plays_the_device()) host_pointers_are_noticed();

@@ -64,15 +64,29 @@ def host_layers(nvcc, include, folder):
              str(folder / "host_layers.o")])
 
 
+def unmarked(nvcc, include, folder):
+    """A function without PERGRAD_HD in a layer for devices is an error that names the layer and says what is missing."""
+    command = [nvcc, *COMMON, *include, "-arch=compute_87", "-ptx", str(HERE / "unmarked_gate.cu"), "-o",
+               str(folder / "unmarked.ptx")]
+    run([*command, "-DGATE_MARKED"])
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wanted = r"error: calling a __host__ function\(.*doubled.*needs_functions_marked_pergrad_hd<.*doubled"
+    if done.returncode == 0 or not re.search(wanted, done.stdout + done.stderr):
+        sys.exit("\n".join(["a layer without device code is not refused:", *(done.stdout + done.stderr).splitlines()[:20]]))
+
+
 def flags(nvcc, include, folder, name):
     """A user's program compiles without a warning under any of the flags that other libraries may want."""
     run([nvcc, *COMMON, *FLAGS[name], *include, "-arch=sm_87", "-c", str(HERE / "link_device.cu"), "-o",
          str(folder / "program.o")])
 
 
+GATES = {"kernels": kernels, "noise": noise, "host_layers": host_layers, "unmarked": unmarked}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("gate", choices=["kernels", "noise", "host_layers", *FLAGS])
+    parser.add_argument("gate", choices=[*GATES, *FLAGS])
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--include", action="append", default=[], help="a folder with pergrad.hpp or pergrad/")
     options = parser.parse_args()
@@ -82,7 +96,7 @@ def main():
         if options.gate in FLAGS:
             flags(options.nvcc, include, folder, options.gate)
         else:
-            {"kernels": kernels, "noise": noise, "host_layers": host_layers}[options.gate](options.nvcc, include, folder)
+            GATES[options.gate](options.nvcc, include, folder)
 
 
 if __name__ == "__main__":

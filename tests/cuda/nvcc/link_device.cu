@@ -11,6 +11,9 @@
 
 #include "link.hpp"
 
+// Asked for outside of any template, as users do.
+static_assert(linked_net::device_bytes<2> > 0);
+
 int main() {
   if (sizeof(linked_net::tape) != host_tape_bytes() || sizeof(linked_net) != host_network_bytes()) {
     std::printf("the two compilers disagree about the size of a tape or a network\n");

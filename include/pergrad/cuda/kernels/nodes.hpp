@@ -204,7 +204,7 @@ struct node_worker {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
     if constexpr (detail::has_value<Function>) {
-      for_each(row.out_size, [&](int i) { y[i] = Function::value(x[i]); });
+      for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
@@ -212,9 +212,9 @@ struct node_worker {
         const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_forward<Function>) {
-          Function::forward(row.in_shape, weights, from, to, saved);
+          device_code_of<Function>::forward(row.in_shape, weights, from, to, saved);
         } else {
-          Function::forward(row.in_shape, weights, from, to);
+          device_code_of<Function>::forward(row.in_shape, weights, from, to);
         }
       });
     } else if constexpr (is_window_rule<Function>) {
@@ -230,7 +230,7 @@ struct node_worker {
     if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
-        const Scalar part = dy[i] * Function::derivative(x[i], y[i]);
+        const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
         dx[i] = row.accumulate != 0 ? dx[i] + part : part;
       });
     } else if constexpr (detail::has_general_backward<Function>) {
@@ -242,9 +242,9 @@ struct node_worker {
         const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
-          Function::backward(row.in_shape, weights, from, backprop, to, saved);
+          device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
-          Function::backward(row.in_shape, weights, from, backprop, to);
+          device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
         for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });

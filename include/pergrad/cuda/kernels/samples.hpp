@@ -141,8 +141,9 @@ struct sample_kernel {
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
       if constexpr (marked_for_devices<Loss>) {  // others have been refused
-        results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
-                                                samples.targets_of(sample), values.to(output_gradient));
+        results.losses[sample] =
+            device_code_of<Loss>::evaluate(values.at(output), static_cast<std::size_t>(output_size),
+                                           samples.targets_of(sample), values.to(output_gradient));
       }
     });
     store_rounded(block, values.to(output_gradient), output_size);
