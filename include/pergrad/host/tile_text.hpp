@@ -44,15 +44,24 @@ constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept
   return rows;
 }
 
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
     return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
   } else {
     return load(right + Vector * vector_lanes<Scalar>);
   }
@@ -66,7 +75,6 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const first_lanes<Scalar> whole{task.whole};
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
@@ -83,9 +91,9 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
+  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
@@ -93,6 +101,13 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
        ...);
       left += left_step;
       right += right_step;
+    }
+  };
+  for (;;) {
+    if (vector_bytes >= 32 && task.last == lanes) {
+      run(std::true_type{});
+    } else {
+      run(std::false_type{});
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
