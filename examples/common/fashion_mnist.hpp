@@ -30,9 +30,8 @@ namespace example {
   return what;
 }
 
-/// Trains a network whose input has 28 x 28 values, in any shape.
-template <class Network, class Executor = pergrad::host>
-void train_on_fashion_mnist(run_report& report) {
+/// What a report says of the data set.
+inline void describe_fashion_mnist(run_report& report) {
   using constants = fashion_mnist_constants;
   report.labels.assign(constants::labels.begin(), constants::labels.end());
   report.dataset_size = constants::dataset_size;
@@ -41,6 +40,12 @@ void train_on_fashion_mnist(run_report& report) {
                              {"classes", constants::classes},
                              {"pixel_mean", constants::pixel_mean},
                              {"pixel_deviation", constants::pixel_deviation}};
+}
+
+/// Trains a network whose input has 28 x 28 values, in any shape.
+template <class Network, class Executor = pergrad::host>
+void train_on_fashion_mnist(run_report& report) {
+  describe_fashion_mnist(report);
   labelled_images train;
   labelled_images test;
   train_privately<Network, Executor>(report, [&] {

@@ -39,13 +39,11 @@ struct training_run {
 /// epoch is measured on the test set, which is public; the training loss is as private as the data. Throws bad_value.
 void train_for_epochs(const training_run& run, run_report& report);
 
-/// Trains with the given source of noise.
+/// Trains with the given source of noise. `test` measures the network on the test set.
 template <class Network, class Executor, class Value, class Generator>
-void train_with(Generator generator, const pergrad::dp_sgd_options& private_choices, run_report& report,
-                const pergrad::dataset<Value, std::int32_t>& train_set,
-                const pergrad::dataset<Value, std::int32_t>& test_set) {
-  const Executor exec = make_executor<Executor>(report.chosen);
-  Network net{exec, pergrad::kaiming_uniform{report.initial_weights_seed}};
+void train_with(Generator generator, const pergrad::dp_sgd_options& private_choices, const Executor& exec, Network& net,
+                run_report& report, const pergrad::dataset<Value, std::int32_t>& train_set,
+                const std::function<pergrad::classifier_result()>& test) {
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, private_choices, std::move(generator)};
   training_run run;
   run.within_budget = [&] { return trainer.within_budget(); };
@@ -53,9 +51,8 @@ void train_with(Generator generator, const pergrad::dp_sgd_options& private_choi
   run.wait = [&] { wait_for(exec); };
   run.steps = [&] { return static_cast<std::size_t>(trainer.steps()); };
   run.epsilon = [&] { return trainer.epsilon(pergrad::delta{report.chosen.delta}); };
-  run.test = [&] { return pergrad::evaluate_classifier(exec, net, test_set); };
+  run.test = test;
   train_for_epochs(run, report);
-  report.confusion = confuse(exec, net, test_set, report.labels);
 }
 
 /// Trains a network and fills in the report, of which `labels`, `network`, `dataset_size`, `own_options` and
@@ -76,12 +73,17 @@ void train_privately(run_report& report, Load&& load) {
   report.train_size = train_set.size();
   report.test_size = test_set.size();
   print_header(report);
+  const Executor exec = make_executor<Executor>(chosen);
+  Network net{exec, pergrad::kaiming_uniform{report.initial_weights_seed}};
+  const std::function<pergrad::classifier_result()> test = [&, &records = test_set] {
+    return pergrad::evaluate_classifier(exec, net, records);
+  };
   if (chosen.seed) {
-    train_with<Network, Executor>(pergrad::seeded_generator{*chosen.seed}, private_choices, report, train_set,
-                                  test_set);
+    train_with(pergrad::seeded_generator{*chosen.seed}, private_choices, exec, net, report, train_set, test);
   } else {
-    train_with<Network, Executor>(pergrad::os_keyed_generator{}, private_choices, report, train_set, test_set);
+    train_with(pergrad::os_keyed_generator{}, private_choices, exec, net, report, train_set, test);
   }
+  report.confusion = confuse(exec, net, test_set, report.labels);
 }
 
 /// main() of a program: reads the command line, to which `own` adds options, lets `run` train, writes the reports and

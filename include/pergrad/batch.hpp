@@ -139,10 +139,7 @@ class dataset {
 namespace detail {
 
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
-template <class Network, class Value, class Target>
-void require_fit(const dataset<Value, Target>& records, const char* where) {
-  constexpr shape wanted = Network::input_shape;
-  const shape given = records.input_shape();
+inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size()) {
     throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " + std::to_string(given.size()) +
                                 " input values, the network takes " + std::to_string(wanted.size()));
@@ -157,6 +154,15 @@ void require_fit(const dataset<Value, Target>& records, const char* where) {
                                 ", the network takes " +
                                 (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
   }
+}
+
+[[noreturn]] inline void throw_bad_target(std::size_t sample, const std::string& found) {
+  throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" + found +
+                              " that this loss does not take");
+}
+[[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
+  throw std::out_of_range("pergrad: batch: record " + std::to_string(record) + " of a data set with " +
+                          std::to_string(records));
 }
 
 }  // namespace detail
@@ -189,12 +195,9 @@ class batch {
   /// Throws std::invalid_argument or std::out_of_range as above.
   batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
-    detail::require_fit<Network>(records, "batch");
+    detail::require_fit(records.input_shape(), Network::input_shape, "batch");
     for (std::size_t i = 0; i < count_; ++i) {
-      if (ids[i] >= records.size()) {
-        throw std::out_of_range("pergrad: batch: record " + std::to_string(ids[i]) + " of a data set with " +
-                                std::to_string(records.size()));
-      }
+      if (ids[i] >= records.size()) detail::throw_not_in_the_data_set(ids[i], records.size());
       records.require_valid(ids[i]);
       check(i);
     }
@@ -214,9 +217,7 @@ class batch {
   void check(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" +
-                                  (these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{}) +
-                                  " that this loss does not take");
+      detail::throw_bad_target(sample, these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{});
     }
   }
 

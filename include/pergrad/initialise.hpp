@@ -136,6 +136,16 @@ template <class Initialiser>
   }
 }
 
+/// Weights, then biases, all of one fan.
+template <class Initialiser, class Scalar>
+void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weights, std::uint64_t first,
+                      std::span<Scalar> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i] =
+        static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+  }
+}
+
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
 /// with two inputs takes the second's shape behind the first's.
 template <class Layer, class Initialiser, class Scalar>
@@ -149,16 +159,10 @@ void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64
     constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
     const affine_map map = Layer::affine(in);
     const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const bool weight = i < map.weight_count();
-      parameters[i] =
-          static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-    }
+    initialise_block(initialiser, fan, map.weight_count(), first, parameters);
   } else {
     const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
+    initialise_block(initialiser, fan, parameters.size(), first, parameters);
   }
 }
 

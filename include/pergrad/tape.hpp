@@ -16,6 +16,7 @@
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
+#include <pergrad/host/request.hpp>
 #include <pergrad/host/sparse.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -134,9 +135,10 @@ class tape {
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
 
-  /// On a device: one allocation there, and nothing on the host but what comes back.
+  /// On a device: one allocation there, and nothing on the host but what comes back. Sums take turns in one place, so
+  /// there is room for any number.
   template <detail::device_executor Executor>
-  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::most_sums})
       : max_batch_{batch.count}, max_sums_{sums.count}, workers_{0} {
     if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
     if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");

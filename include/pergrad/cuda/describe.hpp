@@ -95,9 +95,11 @@ template <class Network, on_device::device Device>
   print(
       "total  %zu parameters, %d lanes, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches of up "
       "to %zu\n",
-      Network::parameter_count, on_device::lane_count<Network>, executor.options().tf32 ? "TF32" : "no TF32",
+      Network::parameter_count, on_device::lane_count(on_device::facts_of<Network>),
+      executor.options().tf32 ? "TF32" : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
-      on_device::lay_out<Network>(batch.count).bytes, batch.count);
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
+      batch.count);
   return text;
 }
 

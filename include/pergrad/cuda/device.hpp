@@ -19,8 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <memory>
 #include <new>
 #include <stdexcept>
@@ -100,7 +98,12 @@ class emulated_device {
 
    private:
     friend class emulated_device;
-    std::vector<std::function<void()>> nodes_;
+    /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
+    struct node {
+      std::unique_ptr<void, void (*)(void*)> closure;
+      void (*run)(void* closure);
+    };
+    std::vector<node> nodes_;
   };
 
   /// What has been asked of the device since it was made.
@@ -119,7 +122,7 @@ class emulated_device {
   emulated_device(const emulated_device&) = delete;
   emulated_device& operator=(const emulated_device&) = delete;
   ~emulated_device() {
-    for (auto& [memory, bytes] : memory_) ::operator delete(memory, alignment);
+    for (const block& each : memory_) ::operator delete(each.begin, alignment);
   }
 
   [[nodiscard]] static constexpr const char* name() noexcept { return "emulated device"; }
@@ -128,17 +131,19 @@ class emulated_device {
     refuse_in_capture("allocates");
     void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
     std::memset(memory, 0xff, bytes);
-    memory_[memory] = bytes;
+    memory_.push_back({static_cast<std::byte*>(memory), bytes});
     ++statistics_.allocations;
     statistics_.allocated_bytes += bytes;
     return memory;
   }
   void release(void* memory) noexcept {
-    const auto found = memory_.find(memory);
-    if (found == memory_.end()) return;
-    statistics_.allocated_bytes -= found->second;
-    memory_.erase(found);
-    ::operator delete(memory, alignment);
+    for (block& each : memory_) {
+      if (each.begin != memory) continue;
+      statistics_.allocated_bytes -= each.bytes;
+      each = memory_.back();
+      memory_.pop_back();
+      return ::operator delete(memory, alignment);
+    }
   }
   void upload(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("uploads");
@@ -183,7 +188,7 @@ class emulated_device {
     refuse_in_capture("replays");
     count_to_failure();
     ++statistics_.replays;
-    for (const auto& node : recorded.nodes_) node();
+    for (const auto& node : recorded.nodes_) node.run(node.closure.get());
   }
   [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_.size(); }
   void synchronise() {
@@ -200,11 +205,18 @@ class emulated_device {
 
  private:
   static constexpr std::align_val_t alignment{256};
+  struct block {
+    std::byte* begin;
+    std::size_t bytes;
+  };
 
   template <class Function>
   void submit(Function&& node) {
     if (capturing_ != nullptr) {
-      capturing_->nodes_.emplace_back(std::forward<Function>(node));
+      using closure = std::remove_cvref_t<Function>;
+      capturing_->nodes_.push_back(
+          {{new closure{std::forward<Function>(node)}, [](void* self) { delete static_cast<closure*>(self); }},
+           [](void* self) { (*static_cast<closure*>(self))(); }});
     } else {
       node();
     }
@@ -221,17 +233,15 @@ class emulated_device {
   }
   void require_inside(const void* at, std::size_t bytes) const {
     if (bytes == 0) return;
-    auto after = memory_.upper_bound(const_cast<void*>(at));
-    if (after != memory_.begin()) {
-      --after;
-      const auto offset = static_cast<const std::byte*>(at) - static_cast<const std::byte*>(after->first);
-      if (static_cast<std::size_t>(offset) + bytes <= after->second) return;
+    for (const block& each : memory_) {
+      const auto offset = reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(each.begin);
+      if (offset <= each.bytes && bytes <= each.bytes - offset) return;
     }
     throw std::out_of_range("pergrad: emulated_device: a copy of " + std::to_string(bytes) +
                             " bytes lies outside the device's memory");
   }
 
-  std::map<void*, std::size_t> memory_;
+  std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
   play_order order_;

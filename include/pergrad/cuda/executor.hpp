@@ -67,8 +67,9 @@ class basic_device_executor {
   /// The library's own: the memory of a tape.
   template <class Network>
   [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
-    using engine = on_device::engine<Network, Device>;
-    auto made = std::make_shared<engine>(device_, max_batch, options_);
+    using engine = on_device::engine<typename Network::scalar, Device>;
+    auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
+                                         on_device::program<Network>::windows());
     const std::size_t bytes = made->bytes();
     return {std::move(made), &detail::kind_mark<engine>, bytes};
   }
@@ -76,12 +77,28 @@ class basic_device_executor {
   template <bool Backward, class Network, class Loss>
   void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
            const on_host::run_request<typename Network::scalar>& request) const {
-    engine_of(tape).template run<Backward>(network, samples, request);
+    using scalar = typename Network::scalar;
+    using target = target_of<Loss, scalar>;
+    using samples_type = batch<Network, Loss>;
+    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+    static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
+                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
+    on_device::sample_feed<Device, scalar, target> feed;
+    feed.context = &samples;
+    feed.input = [](const void* self, std::size_t sample) {
+      return static_cast<const samples_type*>(self)->input(sample);
+    };
+    feed.targets = [](const void* self, std::size_t sample) {
+      return static_cast<const samples_type*>(self)->targets(sample);
+    };
+    feed.target_count = target_count;
+    feed.launch = on_device::sample_launcher_of<Device, Network, Loss>;
+    engine_of(tape).template run<Backward, on_device::layered_of<Network>>(network.all_parameters(), feed, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
-  [[nodiscard]] on_device::engine<Network, Device>& engine_of(tape<Network>& tape) const {
-    using engine = on_device::engine<Network, Device>;
+  [[nodiscard]] on_device::engine<typename Network::scalar, Device>& engine_of(tape<Network>& tape) const {
+    using engine = on_device::engine<typename Network::scalar, Device>;
     const detail::remote_memory& remote = on_host::tape_access::remote(tape);
     engine* found = remote.kind == &detail::kind_mark<engine> ? static_cast<engine*>(remote.memory.get()) : nullptr;
     if (found == nullptr || &found->memory().device() != device_.get()) {

@@ -39,31 +39,42 @@ struct sum_launch {
   int samples = 0;
 };
 
-template <class Network, class Device, class Target>
+/// Launches one sample kernel, in as many blocks as there are samples.
+template <class Device, class Scalar, class Target>
+using sample_launcher = void (*)(Device& device, const sample_work<Scalar, Target>& work, int blocks);
+/// That of a network and a loss. Two networks with the same functions and blocks of the same size share it.
+template <class Device, class Kernel>
+void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
+  device.launch(Kernel{work}, blocks);
+}
+template <class Device, class Network, class Loss>
+inline constexpr auto sample_launcher_of =
+    &launch_sample_kernel<Device, sample_kernel<typename Network::scalar, Loss, typename program<Network>::functions,
+                                                sample_threads<Network>, layered_of<Network>>>;
+
+/// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
+template <class Device, class Scalar, class Target, int Layered>
 class launcher {
  public:
-  using scalar = typename Network::scalar;
-  using program_type = program<Network>;
-  using memory_type = network_memory<Network, Device>;
-  using view_type = batch_view<scalar, Target>;
-  static constexpr const auto& table = program_type::table;
+  using memory_type = network_memory<Scalar, Device>;
+  using view_type = batch_view<Scalar, Target>;
+  using launch_type = sample_launcher<Device, Scalar, Target>;
 
-  launcher(memory_type& memory, const view_type& view) : memory_{&memory}, view_{view} {}
+  launcher(memory_type& memory, const view_type& view, launch_type launch)
+      : memory_{&memory}, net_{&memory.net()}, view_{view}, launch_{launch} {}
 
-  template <class Loss>
-  void samples(const sample_launch<scalar>& wanted) const {
-    auto kernel = make_kernel<Loss>(wanted);
-    const int all = kernel.stages;
-    if constexpr (!program_type::layered) {
-      kernel.stages = wanted.backward ? all : stage::forward | stage::loss;
-      device().launch(kernel, wanted.samples);
+  void samples(const sample_launch<Scalar>& wanted) const {
+    sample_work<Scalar, Target> work = make_work(wanted);
+    if constexpr (Layered == 0) {
+      work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
+      launch_(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
-        kernel.first = first;
-        kernel.last = last;
-        kernel.stages = stages;
-        device().launch(kernel, wanted.samples);
+        work.first = first;
+        work.last = last;
+        work.stages = stages;
+        launch_(device(), work, wanted.samples);
       };
       forward(wanted, run);
       if (!wanted.backward) return;
@@ -74,9 +85,9 @@ class launcher {
   }
 
   /// Forms the lanes of one sum.
-  void sum(const sum_launch<scalar>& wanted) const {
+  void sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
-    sum_kernel<scalar, Target, sum_threads> kernel{
+    sum_kernel<Scalar, Target, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
         .samples = view_,
@@ -84,52 +95,49 @@ class launcher {
         .weights = wanted.weights,
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
-        .lanes = lane_count<Network>,
+        .lanes = lane_count(*net_),
         .first_block = 0,
-        .sums = memory_->template at<scalar>(places.sums)};
-    if constexpr (program_type::layered) {
+        .sums = memory_->template at<Scalar>(places.sums)};
+    if constexpr (Layered != 0) {
       if (!wanted.squares && wanted.weights != nullptr) {
-        for (int k = 0; k < table.outer_count; ++k) product_sum(wanted, table.outer[static_cast<std::size_t>(k)]);
-        kernel.first_block = outer_blocks<Network>;
+        for (const outer_leaf& leaf : net_->outer) product_sum(wanted, leaf);
+        kernel.first_block = outer_blocks(*net_);
       }
     }
-    device().launch(kernel, (leaf_blocks<Network> - kernel.first_block) * lane_count<Network>);
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
   }
 
  private:
   [[nodiscard]] Device& device() const { return memory_->device(); }
 
-  template <class Loss>
-  [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
+  [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
-    return sample_kernel < scalar, Loss, typename program_type::functions, sample_threads<Network>,
-           program_type::layered
-               ? 1
-               : 0 > {.state = memory_->state(),
-                      .tables = memory_->tables(),
-                      .samples = view_,
-                      .parameters = memory_->parameters(),
-                      .results = {.losses = memory_->template at<double>(places.losses),
-                                  .norms = memory_->template at<norm_bound>(places.norms),
-                                  .squares = memory_->template at<double>(places.squares),
-                                  .weights = memory_->template at<scalar>(places.weights),
-                                  .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
-                                  .square_stride = table.squares,
-                                  .outputs = wanted.outputs},
-                      .rule = wanted.rule,
-                      .method = wanted.method,
-                      .output = table.output,
-                      .output_gradient = table.output_gradient,
-                      .output_size = static_cast<int>(Network::output_shape.size()),
-                      .norms = wanted.norms ? 1 : 0,
-                      .tf32 = memory_->tf32() ? 1 : 0,
-                      .stages = stage::fused,
-                      .first = 0,
-                      .last = program_type::size};
+    return {.state = memory_->state(),
+            .tables = memory_->tables(),
+            .samples = view_,
+            .parameters = memory_->parameters(),
+            .results = {.losses = memory_->template at<double>(places.losses),
+                        .norms = memory_->template at<norm_bound>(places.norms),
+                        .squares = memory_->template at<double>(places.squares),
+                        .weights = memory_->template at<Scalar>(places.weights),
+                        .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                        .square_stride = net_->squares,
+                        .outputs = wanted.outputs},
+            .rule = wanted.rule,
+            .method = wanted.method,
+            .output = net_->output,
+            .output_gradient = net_->output_gradient,
+            .output_size = static_cast<int>(net_->output_size),
+            .norms = wanted.norms ? 1 : 0,
+            .tf32 = memory_->tf32() ? 1 : 0,
+            .stages = stage::fused,
+            .first = 0,
+            .last = node_count()};
   }
+  [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
 
-  [[nodiscard]] affine_operands<scalar> operands(const affine_view& view, int x, int y, int samples) const {
-    affine_operands<scalar> on;
+  [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
+    affine_operands<Scalar> on;
     on.map = geometry{view};
     on.values = {.workspace = view_.workspaces,
                  .stretch = view_.workspace,
@@ -147,10 +155,10 @@ class launcher {
   }
 
   template <class Run>
-  void forward(const sample_launch<scalar>& wanted, const Run& run) const {
+  void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
-    for (int i = 0; i < program_type::size; ++i) {
-      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+    for (int i = 0; i < node_count(); ++i) {
+      const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
       auto on = operands(row.view, row.in, row.out, wanted.samples);
@@ -161,13 +169,13 @@ class launcher {
       launch_forward(device(), forward_way(row), on, wanted.samples);
       waiting = i + 1;
     }
-    run(waiting, program_type::size, stage::forward | stage::loss);
+    run(waiting, node_count(), stage::forward | stage::loss);
   }
   template <class Run>
-  void backward(const sample_launch<scalar>& wanted, const Run& run) const {
-    int waiting = program_type::size;
-    for (int i = program_type::size; i-- > 0;) {
-      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+  void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
+    int waiting = node_count();
+    for (int i = node_count(); i-- > 0;) {
+      const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
       waiting = i;
@@ -180,46 +188,47 @@ class launcher {
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
-  [[nodiscard]] static bool does_something(int first, int last) {
+  [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
-      if (table.ops[static_cast<std::size_t>(i)].out_size > 0) return true;
+      if (net_->ops[static_cast<std::size_t>(i)].out_size > 0) return true;
     }
     return false;
   }
-  void squares(const sample_launch<scalar>& wanted) const {
-    for (int k = 0; k < table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+  void squares(const sample_launch<Scalar>& wanted) const {
+    for (const outer_leaf& leaf : net_->outer) {
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
-      affine_squares<scalar> problem;
+      affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-      problem.partial_stride = table.squares;
+      problem.partial_stride = net_->squares;
       problem.tiles = leaf.square_count / leaf.view.groups;
-      with_gemm_kernel<scalar>(squares_way(leaf), problem,
+      with_gemm_kernel<Scalar>(squares_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     }
   }
-  void product_sum(const sum_launch<scalar>& wanted, const outer_leaf& leaf) const {
+  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const auto launch = [&](auto problem) {
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.factors =
           wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.lanes = memory_->template at<scalar>(memory_->places().sums) + leaf.parameters;
-      problem.lane_stride = static_cast<std::int64_t>(Network::parameter_count);
-      problem.lane_count = lane_count<Network>;
-      with_gemm_kernel<scalar>(sum_way(leaf), problem,
+      problem.lanes = memory_->template at<Scalar>(memory_->places().sums) + leaf.parameters;
+      problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
+      problem.lane_count = lane_count(*net_);
+      with_gemm_kernel<Scalar>(sum_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     };
     if (leaf.view.positions() > 1) {
-      launch(affine_sums<scalar, 1>{});
+      launch(affine_sums<Scalar, 1>{});
     } else {
-      launch(affine_sums<scalar, 0>{});
+      launch(affine_sums<Scalar, 0>{});
     }
   }
 
   memory_type* memory_;
+  const network_facts* net_;
   view_type view_;
+  launch_type launch_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device

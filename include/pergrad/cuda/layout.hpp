@@ -15,45 +15,35 @@ namespace pergrad::inline v0_1::on_device {
 
 /// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
 /// one. A constant of the network, so that no bit depends on the device or on the batch.
-template <class Network>
-inline constexpr int lane_count = [] {
+[[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
   int lanes = 32;
-  while (lanes > 1 && static_cast<std::size_t>(lanes) * Network::parameter_count > most) lanes /= 2;
+  while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
   return std::max(lanes, 2);
-}();
+}
 
 /// Threads of the block that takes a sample through the network.
 template <class Network>
 inline constexpr int sample_threads = [] {
-  constexpr const auto& table = program<Network>::table;
   int most = 0;
-  for (const op_row& row : table.ops) most = std::max({most, row.out_size, row.in_size});
-  for (int k = 0; k < table.outer_count; ++k) most = std::max(most, table.outer[static_cast<std::size_t>(k)].size());
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
   return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
 }();
 inline constexpr int sum_threads = 128;
 
 /// Blocks that hold every element of every outer leaf.
-template <class Network>
-inline constexpr int outer_blocks = [] {
-  constexpr const auto& table = program<Network>::table;
+[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
   int blocks = 0;
-  for (int k = 0; k < table.outer_count; ++k) {
-    blocks += blocks_for(table.outer[static_cast<std::size_t>(k)].size(), sum_threads);
-  }
+  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
   return blocks;
-}();
+}
 /// Blocks that hold every element of every leaf, the outer ones first.
-template <class Network>
-inline constexpr int leaf_blocks = [] {
-  constexpr const auto& table = program<Network>::table;
-  int blocks = outer_blocks<Network>;
-  for (int k = 0; k < table.elementwise_count; ++k) {
-    blocks += blocks_for(table.elementwise[static_cast<std::size_t>(k)].count, sum_threads);
-  }
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
+  int blocks = outer_blocks(net);
+  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
   return blocks;
-}();
+}
 
 /// Where everything lies, in bytes from the beginning.
 struct arena_layout {
@@ -86,26 +76,19 @@ struct arena_layout {
 };
 
 /// Materialised gradients that are formed at a time.
-template <class Network>
-[[nodiscard]] constexpr std::size_t rows_at_a_time(std::size_t max_batch) {
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements
-  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, Network::parameter_count)));
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
 }
-/// Room for one value of a sample's targets, whatever the loss.
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
 inline constexpr std::size_t target_bytes = 8;
-/// Target values that there is room for.
-template <class Network>
-inline constexpr std::size_t most_targets = Network::output_shape.size();
 
-template <class Network>
-[[nodiscard]] constexpr arena_layout lay_out(std::size_t max_batch) {
-  using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
+                                             std::size_t max_batch) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
-  constexpr std::size_t parameters = Network::parameter_count;
-  constexpr std::size_t layers = std::max<std::size_t>(1, count(table.layers));
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
   const std::size_t most_workspaces =
-      program<Network>::layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) {
     constexpr std::size_t line = 256;
@@ -114,29 +97,29 @@ template <class Network>
   };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
-  place(a.ops, sizeof(table.ops));
-  place(a.outer, count(table.outer_count) * sizeof(outer_leaf));
-  place(a.elementwise, count(table.elementwise_count) * sizeof(elementwise_leaf));
-  place(a.integers, count(table.integers) * sizeof(int));
-  place(a.scalars, count(table.scalars) * sizeof(scalar));
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
   place(a.groups, layers * sizeof(int));
   place(a.bounds, layers * sizeof(double));
-  place(a.parameters, (parameters + Network::frozen_parameter_count) * sizeof(scalar));
-  place(a.workspaces, most_workspaces * count(table.workspace) * sizeof(scalar));
-  place(a.kept, max_batch * count(table.kept) * sizeof(scalar));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
   place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(table.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * sizeof(scalar));
-  place(a.outputs, max_batch * Network::output_shape.size() * sizeof(scalar));
-  place(a.inputs, max_batch * Network::input_shape.size() * sizeof(scalar));
-  place(a.targets, max_batch * most_targets<Network> * target_bytes);
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time<Network>(max_batch) * parameters * sizeof(scalar));
-  place(a.sums, count(lane_count<Network>) * parameters * sizeof(scalar));
-  place(a.released, parameters * sizeof(scalar));
-  place(a.first_moment, parameters * sizeof(scalar));
-  place(a.second_moment, parameters * sizeof(scalar));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  place(a.sums, count(lane_count(net)) * net.parameters * scalar_bytes);
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
   return a;
 }
 
@@ -148,7 +131,8 @@ namespace pergrad::inline v0_1::detail {
 template <class Network>
 struct device_memory {
   template <std::size_t MaxBatch>
-  static constexpr std::size_t bytes = on_device::lay_out<Network>(MaxBatch).bytes;
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
 };
 
 }  // namespace pergrad::inline v0_1::detail

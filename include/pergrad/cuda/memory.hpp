@@ -15,7 +15,6 @@
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/layout.hpp>
 #include <pergrad/cuda/program.hpp>
-#include <pergrad/gradients/clip.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -54,36 +53,32 @@ class allocation {
 };
 
 /// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
-template <class Network, class Device>
+template <class Scalar, class Device>
 class network_memory {
  public:
-  using scalar = typename Network::scalar;
-  using program_type = program<Network>;
-  static constexpr const auto& table = program_type::table;
-
-  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
+  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                 const network_facts& net, const window_tables<Scalar>& windows)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
-        places_{lay_out<Network>(max_batch)},
+        net_{&net},
+        places_{lay_out(net, sizeof(Scalar), max_batch)},
         arena_{device_, places_.bytes},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
-    const auto windows = program_type::windows();
-    std::vector<int> groups;
-    for (std::size_t layer = 0; layer < pergrad::detail::layer_groups<Network>; ++layer) {
-      groups.push_back(static_cast<int>(on_host::program<Network>::table.clipping_group[layer]));
-    }
-    put(places_.ops, table.ops.data(), table.ops.size());
-    put(places_.outer, table.outer.data(), static_cast<std::size_t>(table.outer_count));
-    put(places_.elementwise, table.elementwise.data(), static_cast<std::size_t>(table.elementwise_count));
+    const std::vector<int> groups(net.groups.begin(), net.groups.end());
+    put(places_.ops, net.ops.data(), net.ops.size());
+    put(places_.outer, net.outer.data(), net.outer.size());
+    put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
     put(places_.integers, windows.integers.data(), windows.integers.size());
     put(places_.scalars, windows.scalars.data(), windows.scalars.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
+  /// The network's numbers.
+  [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// Whether values and gradients are stored as TF32.
-  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<scalar, float>; }
+  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -92,7 +87,7 @@ class network_memory {
     return arena_.template at<Value>(place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
-  [[nodiscard]] scalar* parameters() const noexcept { return at<scalar>(places_.parameters); }
+  [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
 
   /// Copies values to a place of the arena.
   template <class Value>
@@ -112,30 +107,30 @@ class network_memory {
     device_->upload(at<std::byte>(places_.state), header_.data(), sizeof state + state.count * sizeof(std::uint32_t));
   }
 
-  [[nodiscard]] table_view<scalar> tables() const noexcept {
+  [[nodiscard]] table_view<Scalar> tables() const noexcept {
     return {.ops = at<const op_row>(places_.ops),
             .outer = at<const outer_leaf>(places_.outer),
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
             .integers = at<const int>(places_.integers),
-            .scalars = at<const scalar>(places_.scalars),
-            .op_count = program_type::size,
-            .outer_count = table.outer_count,
-            .elementwise_count = table.elementwise_count,
-            .layers = table.layers,
-            .parameter_count = static_cast<int>(Network::parameter_count)};
+            .scalars = at<const Scalar>(places_.scalars),
+            .op_count = static_cast<int>(net_->ops.size()),
+            .outer_count = static_cast<int>(net_->outer.size()),
+            .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .layers = static_cast<int>(net_->layers()),
+            .parameter_count = static_cast<int>(net_->parameters)};
   }
   /// The samples that `announce` names, out of these records.
   template <class Target>
-  [[nodiscard]] batch_view<scalar, Target> samples(const scalar* inputs, const Target* targets,
+  [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
                                                    std::size_t target_count) const noexcept {
-    return {.workspaces = at<scalar>(places_.workspaces),
-            .kept = at<scalar>(places_.kept),
+    return {.workspaces = at<Scalar>(places_.workspaces),
+            .kept = at<Scalar>(places_.kept),
             .inputs = inputs,
             .targets = targets,
             .records = at<const std::uint32_t>(places_.records),
-            .workspace = table.workspace,
-            .kept_size = table.kept,
-            .input_size = static_cast<int>(Network::input_shape.size()),
+            .workspace = net_->workspace,
+            .kept_size = net_->kept,
+            .input_size = static_cast<int>(net_->input_size),
             .target_count = static_cast<int>(target_count)};
   }
 
@@ -143,6 +138,7 @@ class network_memory {
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
   device_options options_;
+  const network_facts* net_;
   arena_layout places_;
   allocation<Device> arena_;
   std::vector<std::byte> header_;

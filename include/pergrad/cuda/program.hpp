@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include <pergrad/cuda/plan.hpp>
 #include <pergrad/cuda/tables.hpp>
 #include <pergrad/detail/gate.hpp>
+#include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/network.hpp>
@@ -69,6 +71,13 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
   }
 }
 
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct window_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
 /// The tables of a network.
 template <class Network>
 struct program {
@@ -113,13 +122,8 @@ struct program {
 
   static constexpr tables table = build_tables<program>::make();
 
-  /// The tables that need a layer's functions, filled when a tape is made.
-  struct window_tables {
-    std::vector<int> integers;
-    std::vector<scalar> scalars;
-  };
-  [[nodiscard]] static window_tables windows() {
-    window_tables result;
+  [[nodiscard]] static window_tables<scalar> windows() {
+    window_tables<scalar> result;
     result.integers.resize(static_cast<std::size_t>(table.integers));
     result.scalars.resize(static_cast<std::size_t>(table.scalars));
     detail::for_each_index<structure::size>([&](auto i) {
@@ -132,5 +136,33 @@ struct program {
     return result;
   }
 };
+
+/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+template <class Network>
+inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = [] {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.integers = table.integers;
+  facts.scalars = table.scalars;
+  facts.workspace = table.workspace;
+  facts.kept = table.kept;
+  facts.squares = table.squares;
+  facts.output = table.output;
+  facts.output_gradient = table.output_gradient;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}();
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <pergrad/cuda/kernel.hpp>
 #include <pergrad/gradients/plan.hpp>
@@ -140,6 +141,28 @@ struct table_view {
   int elementwise_count = 0;
   int layers = 0;           ///< with parameters
   int parameter_count = 0;  ///< trained
+};
+
+/// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
+struct network_facts {
+  std::span<const op_row> ops;
+  std::span<const outer_leaf> outer;
+  std::span<const elementwise_leaf> elementwise;
+  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  int integers = 0;                     ///< of the windows' table
+  int scalars = 0;                      ///< divisors
+  int workspace = 0;                    ///< elements a sample
+  int kept = 0;                         ///< elements of a sample's kept gradients
+  int squares = 0;                      ///< layered: partial squares of a sample's norms
+  int output = 0;                       ///< places of the network's output and its gradient
+  int output_gradient = 0;
+  bool layered = false;
+  std::size_t parameters = 0;  ///< trained
+  std::size_t frozen = 0;
+  std::size_t input_size = 0;
+  std::size_t output_size = 0;
+
+  [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
 };
 
 /// What differs from one physical batch to the next: the host uploads it, kernels read it.

@@ -8,11 +8,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -32,46 +32,53 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// What `dp_sgd` keeps on a device. Refers to the executor, the network and the tape.
-template <class Network, class Loss, class Device>
-class trainer {
- public:
-  using scalar = typename Network::scalar;
-  using target = target_of<Loss, scalar>;
-  using records_type = dataset<typename Network::input_value, target>;
-  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-  static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
+/// The network that is trained, as far as its type matters.
+template <class Scalar>
+struct trained_network {
+  pergrad::detail::remote_parameters* remote = nullptr;
+  const void* network = nullptr;
+  std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
+};
 
-  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
-          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
-      : executor_{&executor},
-        network_{&network},
-        memory_{&executor.engine_of(tape).memory()},
+/// A trainer of any network. `Layered`: as of the launcher.
+template <class Scalar, class Target, int Layered, class Device>
+class network_trainer {
+ public:
+  using records_type = dataset<Scalar, Target>;
+  using launch_type = sample_launcher<Device, Scalar, Target>;
+
+  network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
+                  network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
+                  const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+      : device_{std::move(device)},
+        network_{network},
+        memory_{&memory},
+        launch_{launch},
+        target_count_{target_count},
         options_{options},
         settings_{.noise = make_stream(key, random_purpose::gradient_noise, 0),
-                  .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
+                  .deviation = pergrad::detail::rounded_up<Scalar>(options.noise->value() * sensitivity),
                   .divisor = 1,
                   .scale = 1 / options.divisor->value(),
-                  .momentum = static_cast<scalar>(options.momentum),
+                  .momentum = static_cast<Scalar>(options.momentum),
                   .beta1 = options.adam.beta1,
                   .beta2 = options.adam.beta2,
                   .stability = options.adam.stability} {
-    parts_.reserve(memory_->max_batch() * layers);
-    const std::size_t bytes = Network::parameter_count * sizeof(scalar);
-    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);
-    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().second_moment), bytes);
+    parts_.reserve(memory_->max_batch() * net().layers());
+    const std::size_t bytes = net().parameters * sizeof(Scalar);
+    device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
+    device_->fill_zero(memory_->template at<Scalar>(memory_->places().second_moment), bytes);
     take_over();
   }
-  trainer(const trainer&) = delete;
-  trainer& operator=(const trainer&) = delete;
-  ~trainer() {
-    auto& remote = pergrad::detail::network_access::remote(*network_);
-    if (remote.context != this) return;
+  network_trainer(const network_trainer&) = delete;
+  network_trainer& operator=(const network_trainer&) = delete;
+  ~network_trainer() {
+    if (network_.remote->context != this) return;
     try {
-      pergrad::detail::network_access::pull(*network_);
+      static_cast<void>(host_parameters());
     } catch (...) {  // the device is gone: the host's copy is the newest there is
     }
-    remote = {};
+    *network_.remote = {};
   }
 
   /// The rule that weighs samples.
@@ -83,17 +90,13 @@ class trainer {
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
-    std::array<int, Layers> groups{};
-    for (std::size_t layer = 0; layer < Layers; ++layer) groups[layer] = static_cast<int>(layer);
+    std::vector<int> groups(Layers);
+    for (std::size_t layer = 0; layer != Layers; ++layer) groups[layer] = static_cast<int>(layer);
     clip_groups(groups, rule.bounds);
   }
   template <std::size_t Groups>
   void clip_with(const pergrad::detail::group_clip<Groups>& rule) {
-    std::array<int, layers> groups{};
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-      groups[layer] = static_cast<int>(on_host::program<Network>::table.clipping_group[layer]);
-    }
-    clip_groups(groups, rule.bounds);
+    clip_groups({net().groups.begin(), net().groups.end()}, rule.bounds);
   }
 
   /// The numbers of the data set have changed where they lie: the next step copies them again.
@@ -105,33 +108,32 @@ class trainer {
   void prepare(const records_type& records) {
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
-    auto& remote = pergrad::detail::network_access::remote(*network_);
-    if (remote.context != this) take_over();
-    if (remote.changed) {
-      const auto parameters = std::as_const(*network_).all_parameters();
+    if (network_.remote->context != this) take_over();
+    if (network_.remote->changed) {
+      const std::span<const Scalar> parameters = host_parameters();
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
-      remote.changed = false;
+      network_.remote->changed = false;
     }
     const void* inputs = records.size() == 0 ? nullptr : records.input(0);
     if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
       return;
-    const std::size_t input_bytes = records.size() * Network::input_shape.size() * sizeof(scalar);
+    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
     const std::size_t target_start = (input_bytes + 255) / 256 * 256;
     const std::size_t bytes = target_start + records.targets().size_bytes();
     captured_ = false;
     if (records_.bytes() < bytes) {
       records_ = allocation<Device>{};
-      records_ = {executor_->shared_device(), bytes};
+      records_ = {device_, bytes};
     }
     if (records.size() > 0) {
-      upload_inputs(static_cast<const scalar*>(inputs), records.size() * Network::input_shape.size());
-      memory_->device().upload(records_.template at<void>(target_start), records.targets().data(),
-                               records.targets().size_bytes());
+      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      device_->upload(records_.template at<void>(target_start), records.targets().data(),
+                      records.targets().size_bytes());
     }
     inputs_ = inputs;
     targets_ = records.targets().data();
     record_count_ = records.size();
-    capture(records_.template at<const scalar>(0), records_.template at<const target>(target_start));
+    capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
   }
 
   /// One physical batch. With `last`, noise of step `noise_step` is added and the parameters are updated.
@@ -149,18 +151,19 @@ class trainer {
       state.correction = bias.correction;
     }
     memory_->announce(state, records.data());
-    memory_->device().replay(graph_);
+    device_->replay(graph_);
     position_ = last ? 0 : position_ + records.size();
     if (last) {
       ++updates_;
       is_released_ = true;
-      pergrad::detail::network_access::remote(*network_).newer = true;
+      network_.remote->newer = true;
     }
   }
 
   /// Private values of the last physical batch. Waits for the device.
   void fetch_facts(std::span<double> losses, std::span<double> norms) {
     memory_->get(losses.data(), memory_->places().losses, losses.size());
+    const std::size_t layers = net().layers();
     parts_.resize(norms.size() * layers);
     memory_->get(parts_.data(), memory_->places().norms, parts_.size());
     for (std::size_t b = 0; b < norms.size(); ++b) {
@@ -170,19 +173,21 @@ class trainer {
     }
   }
   /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
-  void fetch_update(std::span<scalar> to) const {
+  void fetch_update(std::span<Scalar> to) const {
     if (is_released_) {
       memory_->get(to.data(), memory_->places().released, to.size());
     } else {
-      std::ranges::fill(to, scalar{0});
+      std::ranges::fill(to, Scalar{0});
     }
   }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
 
  private:
-  template <std::size_t Layers, std::size_t Groups>
-  void clip_groups(const std::array<int, Layers>& groups, const std::array<double, Groups>& bounds) {
+  [[nodiscard]] const network_facts& net() const noexcept { return memory_->net(); }
+  [[nodiscard]] std::span<const Scalar> host_parameters() const { return network_.all_parameters(network_.network); }
+
+  void clip_groups(const std::vector<int>& groups, std::span<const double> bounds) {
     const arena_layout& places = memory_->places();
     memory_->put(places.groups, groups.data(), groups.size());
     memory_->put(places.bounds, bounds.data(), bounds.size());
@@ -190,42 +195,35 @@ class trainer {
     rule_.kind = clip_rule::kind_type::grouped;
     rule_.bounds = memory_->template at<const double>(places.bounds);
     rule_.group_of = memory_->template at<const int>(places.groups);
-    rule_.groups = static_cast<int>(Groups);
+    rule_.groups = static_cast<int>(bounds.size());
   }
   /// With TF32 the device's copy is rounded; its kernels read it as it is.
-  void upload_inputs(const scalar* inputs, std::size_t count) {
-    if (!memory_->tf32())
-      return memory_->device().upload(records_.template at<void>(0), inputs, count * sizeof(scalar));
-    std::vector<scalar> part(std::min(count, std::size_t{1} << 16U));
+  void upload_inputs(const Scalar* inputs, std::size_t count) {
+    if (!memory_->tf32()) return device_->upload(records_.template at<void>(0), inputs, count * sizeof(Scalar));
+    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
     for (std::size_t first = 0; first < count; first += part.size()) {
       const std::size_t size = std::min(part.size(), count - first);
       for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      memory_->device().upload(records_.template at<scalar>(first * sizeof(scalar)), part.data(),
-                               size * sizeof(scalar));
+      device_->upload(records_.template at<Scalar>(first * sizeof(Scalar)), part.data(), size * sizeof(Scalar));
     }
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
-    using pergrad::detail::network_access;
-    network_access::pull(*network_);
-    if (std::as_const(*network_).all_parameters().empty()) {
-      throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
-    }
-    network_access::remote(*network_) = {
-        this, [](void* self, void* parameters) { static_cast<trainer*>(self)->fetch_parameters(parameters); }};
+    if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
+    *network_.remote = {
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
   }
   void fetch_parameters(void* to) const {
-    memory_->get(static_cast<scalar*>(to), memory_->places().parameters,
-                 Network::parameter_count + Network::frozen_parameter_count);
+    memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const scalar* inputs, const target* targets) {
-    const auto samples = memory_->samples(inputs, targets, target_count);
-    const launcher<Network, Device, target> launch{*memory_, samples};
+  void capture(const Scalar* inputs, const Target* targets) {
+    const auto samples = memory_->samples(inputs, targets, target_count_);
+    const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
-    graph_ = memory_->device().capture([&] {
-      launch.template samples<Loss>({.rule = rule_, .samples = most});
-      launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
+    graph_ = device_->capture([&] {
+      launch.samples({.rule = rule_, .samples = most});
+      launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .samples = most});
       launch_update();
@@ -238,26 +236,28 @@ class trainer {
   }
   void launch_update() {
     const arena_layout& places = memory_->places();
-    const update_kernel<scalar> kernel{.state = memory_->state(),
+    const update_kernel<Scalar> kernel{.state = memory_->state(),
                                        .settings = settings_,
-                                       .lanes = memory_->template at<const scalar>(places.sums),
-                                       .lane_count = lane_count<Network>,
-                                       .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
-                                       .count = static_cast<std::int64_t>(Network::parameter_count),
+                                       .lanes = memory_->template at<const Scalar>(places.sums),
+                                       .lane_count = lane_count(net()),
+                                       .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                       .count = static_cast<std::int64_t>(net().parameters),
                                        .parameters = memory_->parameters(),
-                                       .first = memory_->template at<scalar>(places.first_moment),
-                                       .second = memory_->template at<scalar>(places.second_moment),
-                                       .released = memory_->template at<scalar>(places.released),
+                                       .first = memory_->template at<Scalar>(places.first_moment),
+                                       .second = memory_->template at<Scalar>(places.second_moment),
+                                       .released = memory_->template at<Scalar>(places.released),
                                        .rule = rule(),
                                        .noise = 1};
-    memory_->device().launch(kernel, kernel.blocks());
+    device_->launch(kernel, kernel.blocks());
   }
 
-  const basic_device_executor<Device>* executor_;
-  Network* network_;
-  network_memory<Network, Device>* memory_;
+  std::shared_ptr<Device> device_;
+  trained_network<Scalar> network_;
+  network_memory<Scalar, Device>* memory_;
+  launch_type launch_;
+  std::size_t target_count_;
   dp_sgd_options options_;
-  update_settings<scalar> settings_{};
+  update_settings<Scalar> settings_{};
   clip_rule rule_;
   allocation<Device> records_;
   const void* inputs_ = nullptr;
@@ -269,6 +269,27 @@ class trainer {
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
   std::vector<norm_bound> parts_;
+};
+
+/// What `dp_sgd` keeps on a device. Refers to the network and the tape.
+template <class Network, class Loss, class Device>
+class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
+                                       layered_of<Network>, Device> {
+  using scalar = typename Network::scalar;
+
+ public:
+  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
+          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
+            executor.shared_device(),
+            {&pergrad::detail::network_access::remote(network), &network,
+             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+            executor.engine_of(tape).memory(),
+            sample_launcher_of<Device, Network, Loss>,
+            Loss::target_count(Network::output_shape),
+            options,
+            key,
+            sensitivity} {}
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -26,6 +25,7 @@
 
 #include <pergrad/data/idx.hpp>
 #include <pergrad/data/part.hpp>
+#include <pergrad/detail/file.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -76,7 +76,7 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
 }
 
 // <filesystem> would cost every program that includes the library a fifth of its compile time.
-[[nodiscard]] inline bool exists(const std::string& path) { return std::ifstream{path}.good(); }
+[[nodiscard]] inline bool exists(const std::string& path) { return open_file(path, "rb") != nullptr; }
 
 [[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
   const bool other_version = exists(directory + "/data_batch_1");

@@ -18,13 +18,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
+
+#include <pergrad/detail/file.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -55,14 +56,11 @@ namespace detail::idx {
 
 /// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error.
 [[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path) {
-  struct closer {
-    void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
-  };
   const auto fail = [&path](const char* verb) {
     throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
                              std::generic_category().message(errno));
   };
-  const std::unique_ptr<std::FILE, closer> stream(std::fopen(path.c_str(), "rb"));
+  const file stream = open_file(path, "rb");
   if (!stream) {
     fail("open");
   }

@@ -5,6 +5,7 @@
 // scaled by it and by nothing else.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -23,6 +24,36 @@ namespace detail {
 [[nodiscard]] inline norm_bound bound_of(const on_host::norm_part& part) noexcept {
   return {part.squared, part.error, part.slack, part.spread};
 }
+
+// Read from the network's structure and not from an executor's tables: a program for a device makes none of the host's.
+
+/// Layers with parameters of their own; tied ones count once.
+template <class Network>
+inline constexpr std::size_t layer_groups = [] {
+  using structure = typename Network::structure;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < structure::size; ++i) {
+    if (structure::trained_counts[i] > 0 && structure::owners[i] == i) ++count;
+  }
+  return count;
+}();
+/// The clipping group of each of them.
+template <class Network>
+inline constexpr auto group_of_layer = [] {
+  using structure = typename Network::structure;
+  std::array<std::size_t, layer_groups<Network>> groups{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < structure::size; ++i) {
+    if (structure::trained_counts[i] > 0 && structure::owners[i] == i) groups[layer++] = structure::groups[i];
+  }
+  return groups;
+}();
+template <class Network>
+inline constexpr std::size_t clipping_groups = [] {
+  std::size_t most = 0;
+  for (const std::size_t group : group_of_layer<Network>) most = std::max(most, group);
+  return most + 1;
+}();
 
 /// w = min(1, C / ‖g‖)
 struct flat_clip {
@@ -78,24 +109,17 @@ struct group_clip {
   [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
   template <class Network, class Scalar>
   void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    constexpr const auto& table = on_host::program<Network>::table;
+    constexpr const auto& groups = group_of_layer<Network>;
     std::array<on_host::norm_part, Groups> norms{};
-    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
-      norms[table.clipping_group[layer]] += facts.layers[layer];
-    }
+    for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
-    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
-      const std::size_t group = table.clipping_group[layer];
+    for (std::size_t layer = 0; layer != groups.size(); ++layer) {
+      const std::size_t group = groups[layer];
       weights[layer] =
           finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group]) : Scalar{0};
     }
   }
 };
-
-template <class Network>
-inline constexpr std::size_t clipping_groups = on_host::program<Network>::table.clipping_groups;
-template <class Network>
-inline constexpr std::size_t layer_groups = on_host::program<Network>::table.layer_groups;
 
 }  // namespace detail
 

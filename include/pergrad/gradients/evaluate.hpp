@@ -63,6 +63,11 @@ template <class Expression>
   }
 }
 
+[[noreturn]] inline void throw_result_does_not_fit(std::size_t values, std::size_t room) {
+  throw std::invalid_argument("pergrad: a result of " + std::to_string(values) +
+                              " values does not fit a destination of " + std::to_string(room));
+}
+
 /// What stands for a bounded_total where there is none.
 struct no_total {};
 
@@ -74,9 +79,8 @@ class assignment {
 
   assignment(std::span<value_type> out, Expression expression, bool accumulate, Total* total = nullptr)
       : out_{out}, expression_{expression}, accumulate_{accumulate}, total_{total} {
-    if (out.size() != value_count_of(expression_)) {
-      throw std::invalid_argument("pergrad: a result of " + std::to_string(value_count_of(expression_)) +
-                                  " values does not fit a destination of " + std::to_string(out.size()));
+    if (const std::size_t count = value_count_of(expression_); out.size() != count) {
+      throw_result_does_not_fit(count, out.size());
     }
   }
   [[nodiscard]] auto leaf() const { return leaf_of_expression(expression_); }

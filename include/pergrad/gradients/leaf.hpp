@@ -38,6 +38,12 @@ namespace detail {
 struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
 
+[[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
+  throw std::invalid_argument(
+      "pergrad: a batch of " + std::to_string(samples) + " samples on a tape for " + std::to_string(capacity) +
+      ": evaluate it in chunks, or construct the tape with pergrad::max_batch{" + std::to_string(samples) + "}");
+}
+
 }  // namespace detail
 
 /// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
@@ -53,12 +59,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
 
   per_sample_gradient_leaf(const Network& network, Loss loss, const batch<Network, Loss>& samples, tape<Network>& tape)
       : network_{&network}, batch_{&samples}, tape_{&tape}, loss_{loss} {
-    if (samples.size() > tape.capacity()) {
-      throw std::invalid_argument("pergrad: a batch of " + std::to_string(samples.size()) + " samples on a tape for " +
-                                  std::to_string(tape.capacity()) +
-                                  ": evaluate it in chunks, or construct the tape with " + "pergrad::max_batch{" +
-                                  std::to_string(samples.size()) + "}");
-    }
+    if (samples.size() > tape.capacity()) detail::throw_larger_than_tape(samples.size(), tape.capacity());
   }
 
   /// Number of samples.

@@ -84,8 +84,6 @@ struct program {
     index sparse_size = 0;         ///< parameters of all tables
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
-    std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
-    std::size_t clipping_groups = 1;
     index native_size = 0;
     index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
     std::size_t deferred_count = 0;
@@ -194,10 +192,7 @@ struct program {
       row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
       trained[row.out] = row.backward;
       t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
-      if (row.parameter_count > 0 && structure::owners[i] == i) {
-        t.clipping_group[t.layer_groups++] = structure::groups[i];
-        t.clipping_groups = std::max(t.clipping_groups, structure::groups[i] + 1);
-      }
+      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
       output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
                                 row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
 

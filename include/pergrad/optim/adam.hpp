@@ -24,6 +24,17 @@ struct adam_options {
   double stability = 1e-8;
 };
 
+namespace detail {
+
+inline void require_adam_options(const adam_options& options) {
+  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
+    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+  }
+}
+
+}  // namespace detail
+
 /// `torch.optim.Adam` without weight decay.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
@@ -35,10 +46,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         options_{options},
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
-    const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
-    if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-      throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
-    }
+    detail::require_adam_options(options);
   }
 
  private:

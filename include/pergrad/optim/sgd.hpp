@@ -14,6 +14,15 @@
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+
+inline void require_momentum(double momentum) {
+  if (momentum >= 0 && momentum < 1) return;
+  throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
+}
+
+}  // namespace detail
+
 /// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
 template <class Network>
 class sgd : public optimizer_steps<sgd<Network>, Network> {
@@ -21,9 +30,7 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
   using scalar = typename Network::scalar;
   /// Throws std::invalid_argument unless 0 <= momentum < 1.
   explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
-    if (!(momentum >= 0 && momentum < 1)) {
-      throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
-    }
+    detail::require_momentum(momentum);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 

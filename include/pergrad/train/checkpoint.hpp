@@ -10,12 +10,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include <pergrad/detail/file.hpp>
 #include <pergrad/network.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -44,19 +44,14 @@ template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   const std::string unfinished = path + ".unfinished";
-  {
-    std::ofstream file{unfinished, std::ios::binary};
-    const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
-    file.write(header.data(), static_cast<std::streamsize>(header.size()));
-    const std::span<const scalar> values = network.all_parameters();
-    std::vector<char> bytes(values.size_bytes());
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.flush();
-    if (!file) {
-      static_cast<void>(std::remove(unfinished.c_str()));
-      throw std::runtime_error("pergrad: " + path + ": cannot be written");
-    }
+  const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
+  const std::span<const scalar> values = network.all_parameters();
+  detail::file file = detail::open_file(unfinished, "wb");
+  const bool written = file != nullptr && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
+                       std::fwrite(values.data(), sizeof(scalar), values.size(), file.get()) == values.size();
+  if (const bool closed = file != nullptr && std::fclose(file.release()) == 0; !written || !closed) {
+    static_cast<void>(std::remove(unfinished.c_str()));
+    throw std::runtime_error("pergrad: " + path + ": cannot be written");
   }
   if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
     static_cast<void>(std::remove(unfinished.c_str()));
@@ -69,14 +64,13 @@ void save_parameters(const Network& network, const std::string& path) {
 template <class Network>
 void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
-  std::ifstream file{path, std::ios::binary};
-  if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
+  const detail::file file = detail::open_file(path, "rb");
+  if (file == nullptr) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
   const std::span<scalar> values = network.all_parameters();
   constexpr std::size_t longest_header = 10 + 0xFFFF;
   std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (file.bad()) throw std::runtime_error("pergrad: " + path + ": cannot be read");
-  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
+  if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: " + path + ": cannot be read");
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
     throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
   }

@@ -61,17 +61,15 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
-    this->begin(records);
-    const std::uint64_t sampling_step = generator_.next_step();
-    this->randomness_ = {&generator_.key(), sampling_step};
     if constexpr (on_a_device) {
-      this->part_->prepare(records);
-      this->add_chunks(records);
-      this->run_on_device(true, generator_.next_step());
+      this->step_on_device(records, generator_.key(), &generator_,
+                           [](void* generator) { return static_cast<Generator*>(generator)->next_step(); });
     } else {
+      this->begin(records);
+      this->randomness_ = {&generator_.key(), generator_.next_step()};
       step_on_host(records);
+      this->end();
     }
-    this->end();
   }
 
  private:

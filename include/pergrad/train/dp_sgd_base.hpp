@@ -36,6 +36,22 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+// What follows is not inlined where it knows less than its caller: else each network's and each generator's trainer has
+// a copy.
+
+/// Marks which of the next records are drawn, as many as `bits` has room for: the words that hold them.
+[[gnu::noinline]] inline std::span<const std::uint64_t> mark_drawn(const host& crew, const poisson_sampling& sampling,
+                                                                   const layer_randomness& randomness,
+                                                                   std::uint64_t first, std::uint64_t record_count,
+                                                                   std::span<std::uint64_t> bits) {
+  constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+  const std::uint64_t tasks = std::min<std::uint64_t>(64 * bits.size(), record_count + share - 1) / share;
+  crew.parallel(tasks, [&](std::size_t task, std::size_t) {
+    sampling.mark(*randomness.key, randomness.step, first + task * share, bits.subspan(task * share / 64, share / 64));
+  });
+  return bits.first(tasks * share / 64);
+}
+
 template <class Network, class Loss, executor Executor>
 class dp_sgd_base {
  public:
@@ -45,7 +61,7 @@ class dp_sgd_base {
   /// Whether a device does the steps.
   static constexpr bool on_a_device = device_executor<Executor>;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -136,7 +152,11 @@ class dp_sgd_base {
   using part_type = typename decltype(kind_of_part())::type;
   void make_part(const chacha_key& key) {
     if constexpr (on_a_device) {
-      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
+      if (options_.optimizer == optimizer_kind::adam) {
+        require_adam_options(options_.adam);
+      } else {
+        require_momentum(options_.momentum);
+      }
       part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, key, sensitivity_);
       with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
     } else {
@@ -171,6 +191,16 @@ class dp_sgd_base {
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
   }
 
+  /// A step whose generator is known by its function only: the step does not have to be compiled for each of them.
+  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const chacha_key& key,
+                                        void* generator, std::uint64_t (*next_step)(void* generator)) {
+    begin(records);
+    randomness_ = {&key, next_step(generator)};
+    part_->prepare(records);
+    add_chunks(records);
+    run_on_device(true, next_step(generator));
+    end();
+  }
   /// Enters the step in the ledger, and looks at the records if it has not seen them.
   void begin(const dataset<input_value, target>& records) {
     if (!checked_ || !checked_->same_view(records)) {
@@ -213,14 +243,10 @@ class dp_sgd_base {
   /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
   template <class Visitor>
   void for_each_drawn(std::uint64_t record_count, Visitor&& visit) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
     for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
-      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
-        options_.sampling->mark(*randomness_.key, randomness_.step, first + task * share,
-                                std::span{drawn_}.subspan(task * share / 64, share / 64));
-      });
-      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
+      const auto marked =
+          mark_drawn(detail::crew_of(*executor_), *options_.sampling, randomness_, first, record_count - first, drawn_);
+      poisson_sampling::visit_marked(marked, first, record_count, visit);
     }
   }
 

@@ -84,21 +84,26 @@ template <class Network, class Loss, class Records>
   return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
 }
 
+[[noreturn]] inline void refuse_records(const std::string& what) {
+  throw std::invalid_argument("pergrad: dp_sgd: " + what);
+}
+/// What of this can be said of all records at once.
+inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
+  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_records("more than 2^32 - 1 records");
+  if (targets != records * targets_per_record) {
+    refuse_records(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
+                   std::to_string(targets_per_record) + " a record");
+  }
+}
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
 template <class Network, class Loss, class Records>
 void require_fit_for_training(const Records& records) {
-  constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
-  if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
-  require_fit<Network>(records, "dp_sgd");
-  if (records.targets().size() != records.size() * target_count) {
-    refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
-           " records, the loss takes " + std::to_string(target_count) + " a record");
-  }
+  require_fit(records.input_shape(), Network::input_shape, "dp_sgd");
+  require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
     if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse("record " + std::to_string(record) + " has a target that the loss does not take");
+      refuse_records("record " + std::to_string(record) + " has a target that the loss does not take");
     }
   }
 }

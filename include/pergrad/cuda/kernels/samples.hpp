@@ -42,20 +42,12 @@ inline constexpr int weigh = 32;
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
-/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
-/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
-template <class Scalar, class Loss, class Functions, int Threads, int Layered>
-struct sample_kernel {
-  static constexpr int threads = Threads;
-  using target = typename Loss::template target<Scalar>;
-  struct shared_type {
-    Scalar scratch[static_cast<std::size_t>(Threads)];
-    double partial[static_cast<std::size_t>(Threads / warp_size)];
-  };
-
+/// Everything that a launch of the kernel is told: the same type for all networks, losses and sizes of blocks.
+template <class Scalar, class Target>
+struct sample_work {
   const step_state* state = nullptr;
   table_view<Scalar> tables;
-  batch_view<Scalar, target> samples;
+  batch_view<Scalar, Target> samples;
   const Scalar* parameters = nullptr;
   sample_results<Scalar> results;
   clip_rule rule;
@@ -68,6 +60,21 @@ struct sample_kernel {
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
+};
+
+/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
+/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
+template <class Scalar, class Loss, class Functions, int Threads, int Layered>
+struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = Threads;
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(Threads)];
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+  using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
+  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
+  using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
