@@ -57,6 +57,16 @@ struct tile_arrays {
     first[count++] = reinterpret_cast<const char*>(at);
     bytes = gaussian_tile * sizeof(Scalar);
   }
+  /// Fetches one of `parts` even parts of each.
+  void fetch(std::size_t part, std::size_t parts) const noexcept {
+    constexpr std::size_t cache_line = 64;
+    const std::size_t lines = bytes / cache_line;
+    for (std::size_t k = 0; k < count; ++k) {
+      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
+        __builtin_prefetch(first[k] + line * cache_line);
+      }
+    }
+  }
 };
 
 /// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused

@@ -74,17 +74,6 @@ template <int Lanes>
   along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
 }
 
-/// Fetches one of `parts` even parts of what a tile's elements are in some arrays.
-[[gnu::always_inline]] inline void fetch_part(const tile_arrays& wanted, std::size_t part, std::size_t parts) noexcept {
-  constexpr std::size_t cache_line = 64;
-  const std::size_t lines = wanted.bytes / cache_line;
-  for (std::size_t k = 0; k < wanted.count; ++k) {
-    for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
-      __builtin_prefetch(wanted.first[k] + line * cache_line);
-    }
-  }
-}
-
 /// All 512 Gaussians of one tile.
 template <int Lanes>
 inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
@@ -95,8 +84,7 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
     u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
     for (std::uint32_t part = 0; part < 3; ++part) {
-      fetch_part(wanted, 3 * (column / static_cast<std::size_t>(Lanes)) + part,
-                 3 * 16 / static_cast<std::size_t>(Lanes));
+      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
       chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     }
     for (std::size_t row = 0; row < 16; ++row) {
