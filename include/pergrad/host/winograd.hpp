@@ -17,7 +17,8 @@
 //
 // The input gradient is the same with delta for x and the kernels turned round. A few rows of tiles at a time, so that
 // V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the transforms
-// look at one patch or tile; so no bit depends on how tiles are cut into stripes or which samples share them.
+// look at one patch or tile; so no bit depends on how tiles are cut into stripes or which samples share them. Sums of
+// four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
 #pragma once
 
 #include <algorithm>
