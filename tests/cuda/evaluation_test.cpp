@@ -191,6 +191,21 @@ BOOST_AUTO_TEST_CASE(a_tape_is_one_allocation_of_the_size_that_the_type_says) {
   BOOST_TEST(device.device().counted().allocated_bytes == bytes);
 }
 
+BOOST_AUTO_TEST_CASE(a_batch_whose_positions_an_int_cannot_count_is_refused_before_anything_is_allocated) {
+  using network = cnn<float>;
+  constexpr std::size_t most = pg::on_device::most_batch<network>;
+  static_assert(most > 1'000'000 && most * 72 < (std::size_t{1} << 31U));  // the first layer has 9 x 8 positions
+  const pg::emulated device;
+  for (const std::size_t count : {most + 1, std::numeric_limits<std::size_t>::max()}) {
+    BOOST_CHECK_EXCEPTION(pg::tape<network>(device, pg::max_batch{count}), std::invalid_argument,
+                          [&](const auto& error) {
+                            return std::string{error.what()}.starts_with("pergrad: tape: max_batch is " +
+                                                                         std::to_string(count) + ", but");
+                          });
+  }
+  BOOST_TEST(device.device().counted().allocations == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(a_tape_of_another_executor_is_refused) {
   both<mlp<float>, pg::mean_squared_error> it{3};
   const pg::emulated other;

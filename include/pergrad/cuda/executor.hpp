@@ -64,10 +64,15 @@ class basic_device_executor {
   /// The library's own: what a trainer keeps on the device.
   template <class Network, class Loss>
   using trainer = on_device::trainer<Network, Loss, Device>;
-  /// The library's own: the memory of a tape.
+  /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
   template <class Network>
   [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
     using engine = on_device::engine<typename Network::scalar, Device>;
+    if (max_batch > on_device::most_batch<Network>) {
+      throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
+                                  ", but on a device a batch of this network has at most " +
+                                  std::to_string(on_device::most_batch<Network>) + " samples");
+    }
     auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
                                          on_device::program<Network>::windows());
     const std::size_t bytes = made->bytes();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <pergrad/cuda/program.hpp>
 #include <pergrad/cuda/tables.hpp>
@@ -44,6 +45,27 @@ inline constexpr int sum_threads = 128;
   for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
   return blocks;
 }
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, tiles of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto tiles = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_tiles::rows) *
+           blocks_for(columns, square_tiles::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(tiles(row.view, row.view.outputs, row.view.positions()));
+    count(tiles(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole tiles and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
+}();
 
 /// Where everything lies, in bytes from the beginning.
 struct arena_layout {

@@ -5,6 +5,7 @@
 #include <pergrad/cuda/gemm_door.hpp>
 #include <pergrad/cuda/kernels/noise_update.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
+#include <pergrad/cuda/kernels/sampling.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/program.hpp>
 #include <pergrad/pergrad.hpp>
@@ -38,7 +39,16 @@ GATE(gemm_kernel<float, affine_squares<float>, square_tiles>);
 GATE(gemm_kernel<float, affine_squares<float>, large_tiles>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_tiles>);
 GATE(gemm_kernel<float, affine_sums<float, 0>, square_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 0>, large_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 0>, narrow_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 1>, square_tiles>);
 GATE(gemm_kernel<float, affine_sums<float, 1>, large_tiles>);
+GATE(gemm_kernel<float, affine_sums<float, 1>, narrow_tiles>);
+GATE(bias_kernel<float, 128>);
+GATE(rounding_kernel<float, 128>);
+GATE(choose_kernel);
+GATE(collect_kernel);
+GATE(gather_kernel<float, 128>);
 GATE(sum_kernel<float, std::int32_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
 GATE(projection_kernel<float, std::int32_t, 256>);
