@@ -35,72 +35,18 @@
 #include <type_traits>
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/rounded.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
 /// Threads that exchange values without a barrier.
 inline constexpr int warp_size = 32;
 
-/// a * b + c, rounded once.
-[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmaf_rn(a, b, c);
-#else
-  return __builtin_fmaf(a, b, c);
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fma_rn(a, b, c);
-#else
-  return __builtin_fma(a, b, c);
-#endif
-}
-/// a * b, rounded, never part of a contraction.
-[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return fma(a, b, -0.0F);
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __dmul_rn(a, b);
-#else
-  return fma(a, b, -0.0);
-#endif
-}
-/// a + b, rounded, never part of a contraction.
-[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __dadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-/// Square root, correctly rounded.
-[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __dsqrt_rn(x);
-#else
-  return __builtin_sqrt(x);
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
+// What kernels compute with.
+using rounded::add;
+using rounded::fma;
+using rounded::multiply;
+using rounded::square_root;
 
 /// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
 [[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {

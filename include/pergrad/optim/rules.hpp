@@ -18,63 +18,54 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/lanes.hpp>
 #include <pergrad/detail/multiply_add.hpp>
+#include <pergrad/detail/rounded.hpp>
 
 namespace pergrad::inline v0_1::rules {
 
-/// a * b + c, rounded once: of numbers, or lane by lane of what a host's sweep takes at a time.
+// Each rounded once: of numbers, or lane by lane of what a host's sweep takes at a time.
+
+/// a * b + c
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value fused(Value a, Value b, Value c) noexcept {
-  if constexpr (std::is_same_v<Value, float>) {
-    return __builtin_fmaf(a, b, c);
-  } else if constexpr (std::is_same_v<Value, double>) {
-    return __builtin_fma(a, b, c);
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::fma(a, b, c);
   } else {
     return on_host::multiply_add<math::element_t<Value>>(a, b, c);
   }
 }
-/// a * b and a / b, rounded: said so, or device code may take a * b into an fma and divide in a hurry.
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value product(Value a, Value b) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fmul_rn(a, b);
-  if constexpr (sizeof(Value) == 8) return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::multiply(a, b);
+  } else {
+    return a * b;
+  }
 }
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value quotient(Value a, Value b) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fdiv_rn(a, b);
-  if constexpr (sizeof(Value) == 8) return __ddiv_rn(a, b);
-#else
-  return a / b;
-#endif
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::divide(a, b);
+  } else {
+    return a / b;
+  }
 }
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value difference(Value a, Value b) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fsub_rn(a, b);
-  if constexpr (sizeof(Value) == 8) return __dsub_rn(a, b);
-#else
-  return a - b;
-#endif
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::subtract(a, b);
+  } else {
+    return a - b;
+  }
 }
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value square_root(Value x) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fsqrt_rn(x);
-  if constexpr (sizeof(Value) == 8) return __dsqrt_rn(x);
-#else
-  if constexpr (std::is_same_v<Value, float>) {
-    return __builtin_sqrtf(x);
-  } else if constexpr (std::is_same_v<Value, double>) {
-    return __builtin_sqrt(x);
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::square_root(x);
   } else {
     return on_host::square_root<math::element_t<Value>>(x);
   }
-#endif
 }
+
 template <class Scalar>
 struct sgd_rule {
   Scalar step;  ///< rate times the gradient's public factor
