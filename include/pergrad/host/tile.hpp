@@ -47,7 +47,7 @@ struct tile_task {
   Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
   const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
-  std::size_t whole = 0;                       // those of a whole one, which compilers are not to know
+  std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
 };

@@ -48,13 +48,13 @@ inline constexpr std::size_t gaussian_tile = 512;
 /// in meanwhile. Making Gaussians waits for no memory, so nothing else would ask for it before.
 struct tile_arrays {
   static constexpr std::size_t most = 4;
-  const char* first[most]{};  ///< at the tile's first element
+  const void* first[most]{};  ///< at the tile's first element
   std::size_t count = 0;
   std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
 
   template <class Scalar>
   void add(const Scalar* at) noexcept {
-    first[count++] = reinterpret_cast<const char*>(at);
+    first[count++] = at;
     bytes = gaussian_tile * sizeof(Scalar);
   }
   /// Fetches one of `parts` even parts of each.
@@ -63,7 +63,7 @@ struct tile_arrays {
     const std::size_t lines = bytes / cache_line;
     for (std::size_t k = 0; k < count; ++k) {
       for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
-        __builtin_prefetch(first[k] + line * cache_line);
+        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
       }
     }
   }
