@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/processor.hpp>
