@@ -16,9 +16,10 @@ namespace pergrad::inline v0_1::on_device {
 /// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
 enum class plan_kind { fused, layered };
 
-/// Multiply-adds of one sample's forward pass.
+/// Multiply-adds of one sample's forward pass. A function: nvcc 13 gives up on a variable with a lambda in a lambda
+/// where a program asks for device_bytes.
 template <class Network>
-inline constexpr std::size_t forward_work = [] {
+[[nodiscard]] constexpr std::size_t count_forward_work() {
   using structure = typename Network::structure;
   std::size_t work = 0;
   pergrad::detail::for_each_index<structure::size>([&](auto i) {
@@ -29,7 +30,9 @@ inline constexpr std::size_t forward_work = [] {
     }
   });
   return work;
-}();
+}
+template <class Network>
+inline constexpr std::size_t forward_work = count_forward_work<Network>();
 /// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
 /// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
 template <class Network>
