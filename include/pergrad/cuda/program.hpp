@@ -141,9 +141,8 @@ struct program {
 template <class Network>
 inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
 
-/// A network's tables as numbers.
 template <class Network>
-inline constexpr network_facts facts_of = [] {
+[[nodiscard]] constexpr network_facts find_facts() {
   constexpr const auto& table = program<Network>::table;
   network_facts facts;
   facts.ops = table.ops;
@@ -163,6 +162,9 @@ inline constexpr network_facts facts_of = [] {
   facts.input_size = Network::input_shape.size();
   facts.output_size = Network::output_shape.size();
   return facts;
-}();
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -27,33 +27,40 @@ namespace detail {
 
 // Read from the network's structure and not from an executor's tables: a program for a device makes none of the host's.
 
-/// Layers with parameters of their own; tied ones count once.
-template <class Network>
-inline constexpr std::size_t layer_groups = [] {
-  using structure = typename Network::structure;
+template <class Structure>
+[[nodiscard]] constexpr std::size_t count_layer_groups() {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < structure::size; ++i) {
-    if (structure::trained_counts[i] > 0 && structure::owners[i] == i) ++count;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) ++count;
   }
   return count;
-}();
-/// The clipping group of each of them.
+}
+/// Layers with parameters of their own; tied ones count once.
 template <class Network>
-inline constexpr auto group_of_layer = [] {
-  using structure = typename Network::structure;
-  std::array<std::size_t, layer_groups<Network>> groups{};
+inline constexpr std::size_t layer_groups = count_layer_groups<typename Network::structure>();
+
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_groups() {
+  std::array<std::size_t, count_layer_groups<Structure>()> groups{};
   std::size_t layer = 0;
-  for (std::size_t i = 0; i < structure::size; ++i) {
-    if (structure::trained_counts[i] > 0 && structure::owners[i] == i) groups[layer++] = structure::groups[i];
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) groups[layer++] = Structure::groups[i];
   }
   return groups;
-}();
+}
+/// The clipping group of each of them.
 template <class Network>
-inline constexpr std::size_t clipping_groups = [] {
+inline constexpr std::array<std::size_t, layer_groups<Network>> group_of_layer =
+    list_layer_groups<typename Network::structure>();
+
+template <std::size_t Layers>
+[[nodiscard]] constexpr std::size_t count_clipping_groups(const std::array<std::size_t, Layers>& group_of) {
   std::size_t most = 0;
-  for (const std::size_t group : group_of_layer<Network>) most = std::max(most, group);
+  for (const std::size_t group : group_of) most = std::max(most, group);
   return most + 1;
-}();
+}
+template <class Network>
+inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_layer<Network>);
 
 /// w = min(1, C / ‖g‖)
 struct flat_clip {
