@@ -451,6 +451,9 @@ template <class Function, class... Given> struct needs_per_sample_gradients {
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
+template <class Inputs, class Targets, class Given> struct numbers_of_another_type {
+  static_assert(never<Given>, "samples are contiguous arrays of numbers of exactly these types, first the inputs, then the targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
+};
 template <class Function, class Needed, class Given> struct operand_does_not_fit {
   static_assert(never<Function>, "this function takes numbers of the network's own type, one after the other: a std::vector or std::span of float, or of double for a network of doubles; see docs/expressions.md");
 };
@@ -506,6 +509,7 @@ template <class Method, class Entries> struct method_not_offered {
 // Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
 
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -516,6 +520,25 @@ namespace pergrad::inline v0_1 {
 /// The type of one target value of a loss.
 template <class Loss, class Scalar>
 using target_of = typename Loss::template target<Scalar>;
+
+namespace detail {
+
+template <class Array>
+concept array = requires(const Array& numbers) {
+  std::data(numbers);
+};
+
+/// Arrays that would be the targets and the inputs of samples, were their numbers of the right types.
+template <class Targets, class Inputs, class Target, class Value>
+concept of_another_type_with =
+    array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
+                                         std::is_convertible_v<const Targets&, std::span<const Target>>);
+
+/// What an error about them names.
+template <class Inputs, class Targets>
+struct numbers_given {};
+
+}  // namespace detail
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
@@ -544,6 +567,12 @@ class dataset {
                                   (input.varying_axis() != 0 ? "varying length" : "fixed length"));
     }
     for (std::size_t record = 0; record < size(); ++record) require_valid(record);
+  }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  dataset(const Inputs&, const Targets&, const shape&, const More&...) {
+    static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
@@ -610,10 +639,7 @@ class dataset {
 namespace detail {
 
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
-template <class Network, class Value, class Target>
-void require_fit(const dataset<Value, Target>& records, const char* where) {
-  constexpr shape wanted = Network::input_shape;
-  const shape given = records.input_shape();
+inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size()) {
     throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " + std::to_string(given.size()) +
                                 " input values, the network takes " + std::to_string(wanted.size()));
@@ -628,6 +654,15 @@ void require_fit(const dataset<Value, Target>& records, const char* where) {
                                 ", the network takes " +
                                 (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
   }
+}
+
+[[noreturn]] inline void throw_bad_target(std::size_t sample, const std::string& found) {
+  throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" + found +
+                              " that this loss does not take");
+}
+[[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
+  throw std::out_of_range("pergrad: batch: record " + std::to_string(record) + " of a data set with " +
+                          std::to_string(records));
 }
 
 }  // namespace detail
@@ -650,16 +685,19 @@ class batch {
       : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
     for (std::size_t i = 0; i < count_; ++i) check(i);
   }
+  /// Numbers of other types: one error that says so.
+  template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
+    static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
+                                                     detail::numbers_given<Inputs, Targets>>{});
+  }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
   /// Throws std::invalid_argument or std::out_of_range as above.
   batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
-    detail::require_fit<Network>(records, "batch");
+    detail::require_fit(records.input_shape(), Network::input_shape, "batch");
     for (std::size_t i = 0; i < count_; ++i) {
-      if (ids[i] >= records.size()) {
-        throw std::out_of_range("pergrad: batch: record " + std::to_string(ids[i]) + " of a data set with " +
-                                std::to_string(records.size()));
-      }
+      if (ids[i] >= records.size()) detail::throw_not_in_the_data_set(ids[i], records.size());
       records.require_valid(ids[i]);
       check(i);
     }
@@ -679,9 +717,7 @@ class batch {
   void check(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" +
-                                  (these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{}) +
-                                  " that this loss does not take");
+      detail::throw_bad_target(sample, these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{});
     }
   }
 
@@ -1086,7 +1122,6 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 // which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
 // test_batch.bin the test images, 10,000 records each.
 
-#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -1107,7 +1142,26 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 #include <cerrno>
 #include <cstdio>
 #include <limits>
+
+// pergrad/detail/file.hpp - an open file of C's streams: <fstream> costs every program that includes the library more
+// to compile than the readers themselves
+
 #include <memory>
+
+namespace pergrad::inline v0_1::detail {
+
+struct file_closer {
+  void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
+};
+/// An open file, or none.
+using file = std::unique_ptr<std::FILE, file_closer>;
+
+/// None if it cannot be opened; errno says why.
+[[nodiscard]] inline file open_file(const std::string& path, const char* mode) noexcept {
+  return file{std::fopen(path.c_str(), mode)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -1138,14 +1192,11 @@ namespace detail::idx {
 
 /// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error.
 [[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path) {
-  struct closer {
-    void operator()(std::FILE* stream) const noexcept { static_cast<void>(std::fclose(stream)); }
-  };
   const auto fail = [&path](const char* verb) {
     throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
                              std::generic_category().message(errno));
   };
-  const std::unique_ptr<std::FILE, closer> stream(std::fopen(path.c_str(), "rb"));
+  const file stream = open_file(path, "rb");
   if (!stream) {
     fail("open");
   }
@@ -1297,7 +1348,7 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
 }
 
 // <filesystem> would cost every program that includes the library a fifth of its compile time.
-[[nodiscard]] inline bool exists(const std::string& path) { return std::ifstream{path}.good(); }
+[[nodiscard]] inline bool exists(const std::string& path) { return open_file(path, "rb") != nullptr; }
 
 [[noreturn]] inline void throw_missing(const std::string& directory, const std::string& file) {
   const bool other_version = exists(directory + "/data_batch_1");
@@ -2655,9 +2706,11 @@ struct node_row {
   affine_map map;             ///< affine: in the stored image's terms
   index forward_panel = 0;    ///< affine: offset of its packed weights
   index backward_panel = 0;
-  bool whole_view = false;                            ///< affine: one position that sees every input once
-  bool deferred = false;                              ///< affine: its sum is formed a chunk at a time, deferred.hpp
-  index row_x = 0;                                    ///< deferred: x in a sample's row
+  bool whole_view = false;  ///< affine: one position that sees every input once
+  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  index row_x = 0;          ///< deferred: x in a sample's row
+  index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
+  index winograd_dx_rows = 0;
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -4050,6 +4103,119 @@ struct leaf_tables {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/winograd_extents.hpp - which convolutions are formed by minimal filtering, and what that takes of a tape
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Extents of a convolution, or of its input gradient, by minimal filtering (winograd.hpp).
+struct winograd_extents {
+  index channels = 0;  ///< of what is read
+  index outputs = 0;   ///< channels of what is written
+  index height = 0;    ///< of what is written
+  index width = 0;
+
+  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
+  /// Elements from one of the 16 matrices of V, M or U to the next, of which each has `count`. The line more keeps them
+  /// off each other's sets of the L1 cache.
+  [[nodiscard]] static constexpr index step(index count) noexcept { return round_up(count) + line; }
+  [[nodiscard]] constexpr index spread_step(index rows_together) const noexcept {
+    return step(rows_together * tile_columns() * channels);
+  }
+  [[nodiscard]] constexpr index sums_step(index rows_together) const noexcept {
+    return step(rows_together * tile_columns() * outputs);
+  }
+  [[nodiscard]] constexpr index panel_step() const noexcept { return step(channels * outputs); }
+  /// Elements for V and M of so many rows of tiles.
+  [[nodiscard]] constexpr index room(index rows_together) const noexcept {
+    return 16 * (spread_step(rows_together) + sums_step(rows_together));
+  }
+  /// Rows of tiles that go together, of all samples of a tile.
+  [[nodiscard]] constexpr index rows_together() const noexcept {
+    return std::max<index>(1, tiles_together / tile_columns());
+  }
+  static constexpr index tiles_together = 64;
+};
+
+/// With fewer, the transformed weights are read for too few tiles.
+inline constexpr index fewest_outputs_to_filter = 64;
+
+/// Can the layer be formed so?
+[[nodiscard]] constexpr bool winograd_fits(const affine_map& map) noexcept {
+  return map.kernel == extent{1, 3, 3} && map.stride == extent{1} && map.dilation == extent{1} && map.groups == 1 &&
+         !map.adjoint && map.in_size.depth == 1 && map.padding.depth == 0 && map.padding.height <= 2 &&
+         map.padding.width <= 2;
+}
+[[nodiscard]] constexpr winograd_extents winograd_forward(const affine_map& map) noexcept {
+  return {static_cast<index>(map.in_channels), static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height), static_cast<index>(map.out_size.width)};
+}
+[[nodiscard]] constexpr winograd_extents winograd_backward(const affine_map& map) noexcept {
+  return {static_cast<index>(map.out_channels), static_cast<index>(map.in_channels),
+          static_cast<index>(map.in_size.height), static_cast<index>(map.in_size.width)};
+}
+/// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
+/// channel in and out and cost what was measured (docs/performance.md); outputs of a tile beyond the image are wasted.
+[[nodiscard]] constexpr bool winograd_pays(const winograd_extents& of) noexcept {
+  const index products = of.channels * of.outputs;
+  const index filtered = 18 * products + 134 * of.channels + 74 * of.outputs;
+  const index direct = 36 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
+  return of.height * of.width >= fewest_outputs_to_filter && 10 * filtered <= 7 * direct;
+}
+
+/// Decides for both directions of an affine node whose `input_gradient` is known.
+constexpr void choose_winograd(node_row& row) noexcept {
+  if (!winograd_fits(row.map)) return;
+  const winograd_extents forward = winograd_forward(row.map);
+  const winograd_extents backward = winograd_backward(row.map);
+  if (winograd_pays(forward)) row.winograd_rows = forward.rows_together();
+  if (row.input_gradient && winograd_pays(backward)) row.winograd_dx_rows = backward.rows_together();
+}
+
+/// Elements for the weights that one direction reads.
+[[nodiscard]] constexpr index panel_elements(const node_row& row, index winograd_rows) noexcept {
+  return winograd_rows > 0 ? 16 * winograd_forward(row.map).panel_step()
+                           : round_up(static_cast<index>(row.map.weight_count()));
+}
+
+/// A tile's last patches reach one pixel further than the outputs' windows where an extent is odd.
+[[nodiscard]] constexpr halo with_whole_patches(halo around, const winograd_extents& of) noexcept {
+  around.bottom += of.height % 2;
+  around.right += of.width % 2;
+  return around;
+}
+/// Zeros that an affine node reads around its input, and around the gradient of its output.
+[[nodiscard]] constexpr halo halo_of_input(const node_row& row) {
+  if (row.map.adjoint) return backward_halo(row.map);
+  const halo around = forward_halo(row.map);
+  return row.winograd_rows > 0 ? with_whole_patches(around, winograd_forward(row.map)) : around;
+}
+[[nodiscard]] constexpr halo halo_of_delta(const node_row& row) {
+  if (row.map.adjoint) return forward_halo(row.map);
+  if (!row.input_gradient || row.whole_view) return {};
+  const halo around = backward_halo(row.map);
+  return row.winograd_dx_rows > 0 ? with_whole_patches(around, winograd_backward(row.map)) : around;
+}
+
+constexpr void widen(halo& around, halo by) { around = around.with(by); }
+
+/// Elements that a worker needs for V and M, of the node that needs most; a tile may have fewer rows than go together.
+template <class Tables>
+constexpr index choose_winograd_rooms(Tables& t) noexcept {
+  index most = 0;
+  const auto room_of = [&](index& rows_together, const winograd_extents& of) {
+    if (rows_together == 0) return;
+    rows_together = std::min(rows_together, t.tile * of.tile_rows());
+    most = std::max(most, of.room(rows_together));
+  };
+  for (node_row& row : t.nodes) {
+    room_of(row.winograd_rows, winograd_forward(row.map));
+    room_of(row.winograd_dx_rows, winograd_backward(row.map));
+  }
+  return most;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -4114,8 +4280,6 @@ struct program {
     index sparse_size = 0;         ///< parameters of all tables
     std::size_t layer_groups = 0;  ///< nodes with parameters
     std::array<std::size_t, size> layer_group{};
-    std::array<std::size_t, size> clipping_group{};  ///< of each node with parameters, in the order of layer_group
-    std::size_t clipping_groups = 1;
     index native_size = 0;
     index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
     std::size_t deferred_count = 0;
@@ -4130,6 +4294,7 @@ struct program {
     index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
     index workspace = 0;   ///< elements of one worker's slots
     place scratch;         ///< what a tiled layer has for the time of one call
+    place winograd;        ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
@@ -4223,10 +4388,7 @@ struct program {
       row.backward = row.input_gradient || row.input2_gradient || row.parameter_count > 0;
       trained[row.out] = row.backward;
       t.layer_group[i] = structure::owners[i] == i ? t.layer_groups : t.layer_group[structure::owners[i]];
-      if (row.parameter_count > 0 && structure::owners[i] == i) {
-        t.clipping_group[t.layer_groups++] = structure::groups[i];
-        t.clipping_groups = std::max(t.clipping_groups, structure::groups[i] + 1);
-      }
+      if (row.parameter_count > 0 && structure::owners[i] == i) ++t.layer_groups;
       output_is_read[row.out] = row.kind == node_kind::pooling || row.kind == node_kind::general ||
                                 row.kind == node_kind::tiled || row.kind == node_kind::elementwise;
 
@@ -4257,8 +4419,8 @@ struct program {
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
-        halo& around = value_halo[t.storage[row.in]];
-        around = around.with(row.map.adjoint ? backward_halo(row.map) : forward_halo(row.map));
+        choose_winograd(row);
+        widen(value_halo[t.storage[row.in]], halo_of_input(row));
       }
     }
     for (std::size_t i = 0; i < size; ++i) {
@@ -4276,12 +4438,7 @@ struct program {
         }
         row.whole_view = true;
       }
-      halo& around = gradient_halo[t.storage[row.out]];
-      if (row.map.adjoint) {
-        around = around.with(forward_halo(row.map));
-      } else if (row.input_gradient && !row.whole_view) {
-        around = around.with(backward_halo(row.map));
-      }
+      widen(gradient_halo[t.storage[row.out]], halo_of_delta(row));
     }
 
     std::array<bool, slot_count> complete{};  // some of the slot's gradient has been written
@@ -4322,9 +4479,9 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        t.panel_size += panel_elements(row, row.winograd_rows);
         row.backward_panel = t.panel_size;
-        if (row.input_gradient || row.map.adjoint) t.panel_size += round_up(static_cast<index>(row.map.weight_count()));
+        if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
         row.copies_in = !stored_order[i] && !is_plain(t, row.in);
         row.copies_in2 = has_second[i] && !stored_order[i] && !is_plain(t, row.in2);
@@ -4344,6 +4501,7 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     leaf_tables<program>::choose_late(t);
     t.scratch.sample = scratch;
+    t.winograd.sample = choose_winograd_rooms(t);
     assign_places(t, trained);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
@@ -4421,7 +4579,8 @@ struct program {
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
+    t.winograd.offset = t.workspace;
+    t.workspace += t.winograd.sample + line;  // partial vectors may be read past the end
   }
 
  public:
@@ -4448,6 +4607,25 @@ namespace pergrad::inline v0_1::detail {
 struct uninitialised_t {};
 inline constexpr uninitialised_t uninitialised{};
 
+inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
+
+/// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
+inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment, const char* what) {
+  void* memory = nullptr;
+  if (count <= std::numeric_limits<std::size_t>::max() / size) {
+    memory = ::operator new(count* size, alignment, std::nothrow);
+  }
+  if (memory == nullptr) {
+    throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
+                             " values of " + std::to_string(size) + " bytes");
+  }
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
+  if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+  return memory;
+}
+
 template <class Scalar>
 class aligned_buffer {
  public:
@@ -4459,18 +4637,7 @@ class aligned_buffer {
   /// The same without the zeros.
   aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
     if (count == 0) return;
-    void* memory = nullptr;
-    if (count <= std::numeric_limits<std::size_t>::max() / sizeof(Scalar)) {
-      memory = ::operator new(count * sizeof(Scalar), alignment_of(count), std::nothrow);
-    }
-    if (memory == nullptr) {
-      throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                               " values of " + std::to_string(sizeof(Scalar)) + " bytes");
-    }
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
-    if (is_large(count)) ::madvise(memory, count * sizeof(Scalar) / huge_page * huge_page, MADV_HUGEPAGE);
-#endif
+    void* const memory = reserve(count, sizeof(Scalar), alignment_of(count), what);
     data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
   }
   aligned_buffer(const aligned_buffer&) = delete;
@@ -4492,7 +4659,6 @@ class aligned_buffer {
   [[nodiscard]] std::span<const Scalar> span() const noexcept { return {data_.get(), size_}; }
 
  private:
-  static constexpr std::size_t huge_page = std::size_t{1} << 21U;
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
   [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 32 * huge_page; }
   [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {
@@ -4665,6 +4831,16 @@ template <class Initialiser>
   }
 }
 
+/// Weights, then biases, all of one fan.
+template <class Initialiser, class Scalar>
+void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weights, std::uint64_t first,
+                      std::span<Scalar> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i] =
+        static_cast<Scalar>(i < weights ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
+  }
+}
+
 /// Fills one layer's parameters. A layer may bring its own `initialise(in, initialiser, first_index, parameters)`; one
 /// with two inputs takes the second's shape behind the first's.
 template <class Layer, class Initialiser, class Scalar>
@@ -4678,16 +4854,10 @@ void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64
     constexpr auto real = [](std::size_t count) { return static_cast<double>(count); };
     const affine_map map = Layer::affine(in);
     const fans fan{real(map.view_width()), real(map.out_channels * map.kernel.size())};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const bool weight = i < map.weight_count();
-      parameters[i] =
-          static_cast<Scalar>(weight ? initialiser.weight(first + i, fan) : initialiser.bias(first + i, fan));
-    }
+    initialise_block(initialiser, fan, map.weight_count(), first, parameters);
   } else {
     const fans fan{static_cast<double>(in.size()), static_cast<double>(output_shape_of<Layer>(in).size())};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
-    }
+    initialise_block(initialiser, fan, parameters.size(), first, parameters);
   }
 }
 
@@ -4748,6 +4918,22 @@ class static_network {
     });
   }
 
+  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
+  /// that throws.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network(static_network&& other) : parameters_{other.give_up()} {}
+  /// A trainer on a device that refers to this network goes on with the parameters that it gets.
+  // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
+  static_network& operator=(static_network&& other) {
+    parameters_ = other.give_up();
+    remote_.newer = false;
+    remote_.changed = true;
+    return *this;
+  }
+  static_network(const static_network&) = delete;
+  static_network& operator=(const static_network&) = delete;
+  ~static_network() = default;
+
   /// All parameters, layer after layer, each in PyTorch's order: weight `[out, in / groups, kh, kw]`, then bias.
   /// While a device trains them, this brings them back; a span from before a step shows the values of then.
   [[nodiscard]] std::span<Scalar> parameters() { return all_parameters().first(parameter_count); }
@@ -4782,6 +4968,12 @@ class static_network {
     if (!remote_.newer) return;
     remote_.newer = false;
     remote_.pull(remote_.context, parameters_.data());
+  }
+  /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
+  [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
+    pull();
+    remote_ = {};
+    return std::move(parameters_);
   }
 
   mutable detail::aligned_buffer<Scalar> parameters_;
@@ -4853,16 +5045,24 @@ class host {
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
     using function_type = std::remove_reference_t<Function>;
+    run(count, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
+        [](void* context, std::size_t task, std::size_t worker) {
+          (*static_cast<function_type*>(context))(task, worker);
+        });
+  }
+
+ private:
+  using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
+
+  void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
     if (employer() == crew_.get()) {
       throw std::logic_error("pergrad: host: a task cannot start tasks on its own executor, it would wait for itself");
     }
     const std::lock_guard lock{crew_->one_job_at_a_time};
     crew& shared = *crew_;
-    shared.context = const_cast<void*>(static_cast<const void*>(std::addressof(f)));
-    shared.call = [](void* context, std::size_t task, std::size_t worker) {
-      (*static_cast<function_type*>(context))(task, worker);
-    };
+    shared.context = context;
+    shared.call = call;
     shared.count = count;
     shared.next.store(0, std::memory_order_relaxed);
     const bool alone = count == 1 || shared.members.empty();
@@ -4884,7 +5084,6 @@ class host {
     if (shared.failure) std::rethrow_exception(std::exchange(shared.failure, nullptr));
   }
 
- private:
   static constexpr std::size_t most_threads = 1024;
   static constexpr std::size_t closed = std::size_t{1} << 16U;
 
@@ -4894,7 +5093,7 @@ class host {
     std::mutex failure_mutex;
     std::exception_ptr failure;
     void* context = nullptr;
-    void (*call)(void*, std::size_t, std::size_t) = nullptr;
+    task_function call = nullptr;
     std::size_t count = 0;
     std::atomic<std::size_t> next{0};
     std::atomic<std::size_t> busy{closed};  // members at work on the job; with `closed`, no other may begin
@@ -5216,11 +5415,11 @@ struct tile_task {
   const Scalar* left = nullptr;
   const Scalar* right = nullptr;
   const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
-  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row of the tile
+  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row that is formed
   Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
   const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
   std::size_t last = 0;                        // the columns that the last vector of a row has
-  std::size_t whole = 0;                       // those of a whole one, which compilers are not to know
+  std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
 };
@@ -5249,6 +5448,7 @@ struct tile_width {
   std::size_t vectors;
   std::size_t max_rows;
   const tile_function<Scalar>* by_rows;  // [rows - 1]
+  const std::size_t* formed;             // [rows - 1]: the rows that it forms, perhaps the last one more than once
   const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
@@ -5351,15 +5551,36 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
+/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
+/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
+/// slower.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
     return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
   } else {
     return load(right + Vector * vector_lanes<Scalar>);
   }
@@ -5373,7 +5594,6 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const first_lanes<Scalar> whole{task.whole};
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
@@ -5390,9 +5610,9 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
+  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
@@ -5400,6 +5620,13 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
        ...);
       left += left_step;
       right += right_step;
+    }
+  };
+  for (;;) {
+    if (vector_bytes >= 32 && task.last == lanes) {
+      run(std::true_type{});
+    } else {
+      run(std::false_type{});
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
@@ -5570,9 +5797,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>
@@ -5874,15 +6103,36 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
+/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
+/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
+/// slower.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
     return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
   } else {
     return load(right + Vector * vector_lanes<Scalar>);
   }
@@ -5896,7 +6146,6 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const first_lanes<Scalar> whole{task.whole};
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
@@ -5913,9 +6162,9 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
+  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
@@ -5923,6 +6172,13 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
        ...);
       left += left_step;
       right += right_step;
+    }
+  };
+  for (;;) {
+    if (vector_bytes >= 32 && task.last == lanes) {
+      run(std::true_type{});
+    } else {
+      run(std::false_type{});
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
@@ -6093,9 +6349,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>
@@ -6398,15 +6656,36 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Vector `Vector` of a row on the right. In wide tiles g++ would read it again from memory for every row of the tile;
-/// a load under a mask cannot be repeated as an operand of the multiply-add and stays in its register.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, class Scalar>
-[[nodiscard]] inline vector<Scalar> across_of(const Scalar* right, const first_lanes<Scalar>& whole,
-                                              const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors) {
+/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
+/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
+/// slower.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
     return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (vector_bytes == 64 && Rows > 1 && Vectors > 2) {
-    return whole.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
   } else {
     return load(right + Vector * vector_lanes<Scalar>);
   }
@@ -6420,7 +6699,6 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const first_lanes<Scalar> whole{task.whole};
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
   const std::ptrdiff_t ahead = task.ahead;
@@ -6437,9 +6715,9 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
+  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
     for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector>(right, whole, last)...};
+      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
       if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
       vector<Scalar> down = {};
       ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
@@ -6447,6 +6725,13 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
        ...);
       left += left_step;
       right += right_step;
+    }
+  };
+  for (;;) {
+    if (vector_bytes >= 32 && task.last == lanes) {
+      run(std::true_type{});
+    } else {
+      run(std::false_type{});
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
@@ -6617,9 +6902,11 @@ struct width;
 
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {&tile<Scalar, Row + 1, Vectors>...};
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, packed};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
 };
 
 template <class Scalar>
@@ -6774,9 +7061,10 @@ class row_cursor {
 
   void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
 
-  /// The next `count` rows, which must exist; valid until the next call.
-  [[nodiscard]] tile_rows next(std::ptrdiff_t count) noexcept {
-    if (count <= row_[2].extent - inner_) {  // evenly spaced
+  /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
+  /// call.
+  [[nodiscard]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
+    if (count == formed && count <= row_[2].extent - inner_) {  // evenly spaced
       const tile_rows found{left_, out_, even_left_, even_out_};
       advance(count);
       return found;
@@ -6791,6 +7079,10 @@ class row_cursor {
       }
       done += here;
       advance(here);
+    }
+    for (std::ptrdiff_t again = count; again < formed; ++again) {
+      uneven_left_[again] = uneven_left_[count - 1];
+      uneven_out_[again] = uneven_out_[count - 1];
     }
     return found;
   }
@@ -6841,11 +7133,11 @@ class tile_walk {
     if (rows_left_ >= 3 * most_) return most_;
     return tiles_left_ == 1 ? rows_left_ : tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3;
   }
-  /// The next tile, of `count()` rows; valid until the next call.
-  [[nodiscard]] tile_rows next(std::size_t rows_here) noexcept {
+  /// The next tile, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
+  [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
     rows_left_ -= rows_here;
     --tiles_left_;
-    return cursor_.next(static_cast<std::ptrdiff_t>(rows_here));
+    return cursor_.next(static_cast<std::ptrdiff_t>(rows_here), static_cast<std::ptrdiff_t>(formed));
   }
 
  private:
@@ -6974,7 +7266,7 @@ template <class Scalar>
     for (std::ptrdiff_t tile = 0; tile < in_all; ++tile) {
       fetch_terms(next, right, columns, tile * terms / in_all, (tile + 1) * terms / in_all);
       const std::size_t count = walk.count();
-      const tile_rows place = walk.next(count);
+      const tile_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;
       task.row_offset = place.left_offset;
       task.sums = sums + static_cast<std::size_t>(tile) * chosen.max_rows * columns;
@@ -7019,7 +7311,7 @@ template <class Scalar>
     form_block(walk, tiles, reduce, chosen, task, left, sums);
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       rest.rows = walk.count();
-      const tile_rows place = walk.next(rest.rows);
+      const tile_rows place = walk.next(rest.rows, rest.rows);
       rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
@@ -7081,7 +7373,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       rest.stored = stores && task.last == lanes;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
-        const tile_rows place = walk.next(rest.rows);
+        const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
@@ -7494,6 +7786,707 @@ struct leaf_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
+//
+// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this
+// table which sums to form, what to do with each sample's facts, and where rows go.
+
+// pergrad/host/tile_view.hpp - what a tiled layer sees: the samples of a tile, and products over all of them
+//
+// A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
+//   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
+//              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
+//   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
+//   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
+//   the rest   ids(b), length(b), random bits
+
+// pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
+//
+// State of RFC 8439 section 2.3, sixteen 32-bit words:
+//     "expa" "nd 3" "2-by" "te k" | key (8 words) | block counter | nonce (3 words)
+// ten double rounds of quarter rounds on columns and diagonals, then the input state is added. Block n depends on
+// (key, nonce, n) alone, hence any thread, vector width or machine can make its own part of one stream. The counter has
+// 32 bits and never wraps here: asking beyond block 2^32 - 1 throws.
+
+#include <bit>
+
+// pergrad/privacy/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
+//
+// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
+// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
+// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+// Of the family of the flags; privacy/noise.hpp has those beyond it.
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+    using i32 = typename lanes<Lanes>::i32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    const i32 bits = __builtin_bit_cast(i32, x);
+#if defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
+#else
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+#endif
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+// pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
+//
+// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
+// purpose and step because no pair (nonce, block counter) is drawn for two things.
+
+namespace pergrad::inline v0_1 {
+
+/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
+enum class random_purpose : std::uint32_t {
+  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
+  record_sampling = 2,  ///< Poisson sampling of records
+  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
+  dropout = 4,          ///< randomness inside layers
+  key_derivation = 5,   ///< a key from a small seed
+  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
+  shuffling = 7,        ///< order of records in non-private runs
+  augmentation = 8,     ///< random transforms of inputs
+};
+
+/// Nonce of RFC 8439 as three little-endian words.
+struct chacha_nonce {
+  std::array<std::uint32_t, 3> words{};
+
+  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
+};
+
+/// The one nonce that belongs to `purpose` and `step`.
+[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
+  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
+           static_cast<std::uint32_t>(step >> 32U)}};
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// A 256-bit key as eight words (little endian, as RFC 8439 reads them).
+struct chacha_key {
+  std::array<std::uint32_t, 8> words{};
+
+  friend constexpr bool operator==(const chacha_key&, const chacha_key&) noexcept = default;
+
+  /// The key whose 32 bytes are `bytes`, in the order of RFC 8439.
+  [[nodiscard]] static constexpr chacha_key from_bytes(std::span<const std::uint8_t, 32> bytes) noexcept {
+    chacha_key key;
+    for (std::size_t i = 0; i < 32; ++i) {
+      key.words[i / 4] |= static_cast<std::uint32_t>(bytes[i]) << (8U * static_cast<unsigned>(i % 4));
+    }
+    return key;
+  }
+};
+
+using chacha_block = std::array<std::uint32_t, 16>;
+
+/// Blocks that one nonce can give: the block counter has 32 bits.
+inline constexpr std::uint64_t chacha_blocks_per_nonce = std::uint64_t{1} << 32U;
+
+namespace detail {
+
+inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Overwrites memory in a way that the optimizer has to keep.
+inline void wipe(void* memory, std::size_t bytes) noexcept {
+  std::memset(memory, 0, bytes);
+  __asm__ __volatile__("" : : "r"(memory) : "memory");
+}
+
+inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
+  if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
+    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
+                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
+  }
+}
+
+}  // namespace detail
+
+/// One block of keystream, RFC 8439 section 2.3.
+[[nodiscard]] constexpr chacha_block chacha20_block(const chacha_key& key, const chacha_nonce& nonce,
+                                                    std::uint32_t counter) noexcept {
+  std::uint32_t x[16]{};
+  for (std::size_t i = 0; i < 4; ++i) x[i] = detail::chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) x[4 + i] = key.words[i];
+  x[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) x[13 + i] = nonce.words[i];
+  chacha_block block{};
+  for (std::size_t i = 0; i < 16; ++i) block[i] = x[i];
+  detail::chacha_rounds(x);
+  for (std::size_t i = 0; i < 16; ++i) block[i] += x[i];
+  return block;
+}
+
+/// Keystream of blocks first_block, first_block + 1, ... into `words`, in the order of RFC 8439 (the last block may be
+/// cut). `Lanes` blocks are made at a time; the words do not depend on it. Throws std::out_of_range when a block number
+/// would exceed 2^32 - 1.
+template <int Lanes = detail::native_lanes>
+void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t first_block,
+                        std::span<std::uint32_t> words) {
+  using u32 = typename detail::lanes<Lanes>::u32;
+  const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
+  detail::require_blocks("chacha20_keystream", first_block, blocks);
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole before it is read
+  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
+  for (std::size_t done = 0; done < blocks; done += Lanes) {
+    u32 state[16];
+    const auto counter = static_cast<std::uint32_t>(first_block + done);
+    detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
+    std::memcpy(tile.data(), state, sizeof state);
+    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
+    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
+  }
+  detail::wipe(tile.data(), sizeof tile);
+}
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Where a run's randomness inside layers comes from: a key and a logical step. Without a key, layers behave as in
+/// evaluation: dropout does nothing.
+struct layer_randomness {
+  const chacha_key* key = nullptr;
+  std::uint64_t step = 0;
+  friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
+};
+
+namespace on_host {
+
+/// One array a sample, `step` elements from one sample to the next.
+template <class Value>
+struct sample_arrays {
+  Value* first = nullptr;
+  index step = 0;
+  [[nodiscard]] Value* operator()(index sample) const noexcept { return first + sample * step; }
+};
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+template <class Scalar>
+struct tile_view {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;  ///< backward only
+  sample_arrays<Scalar> dx;        ///< backward only; to be written whole, if wants_dx
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;    ///< lives from forward to the factors
+  sample_arrays<Scalar> scratch;  ///< lives for one call
+  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  /// All parameters of the layer, in PyTorch's order.
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;
+  const index* panel_offsets = nullptr;
+  /// Matrix k of the layer's `matrices`, transposed: `[columns][rows]`.
+  [[nodiscard]] const Scalar* transposed(std::size_t k) const noexcept { return panels + panel_offsets[k]; }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  /// Positions of the input that are there: its length if lengths vary, else all.
+  [[nodiscard]] index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  /// Do the samples of the input have lengths of their own?
+  [[nodiscard]] bool lengths_vary() const noexcept { return lengths != nullptr; }
+
+  /// Integer ids of a sample, if the input is ids.
+  [[nodiscard]] const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  [[nodiscard]] bool is_random() const noexcept { return randomness.key != nullptr; }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
+  /// element are nonce and counter under it.
+  void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
+    const chacha_block seed =
+        chacha20_block(*randomness.key, make_nonce(random_purpose::dropout, randomness.step), records[sample]);
+    chacha_key own;
+    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
+    const chacha_nonce nonce = make_nonce(random_purpose::dropout, layer_number);
+    chacha20_keystream(own, nonce, first / 16, bits);
+  }
+
+  /// out = left times right, as `shape` says (product.hpp).
+  static void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
+    product(coalesce(shape), left, right, out, epilogue::store{});
+  }
+  /// out += left times right.
+  static void multiply_add(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
+    product(coalesce(shape), left, right, out, epilogue::add{});
+  }
+  /// out = left times right + bias, one bias a column.
+  static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                            const Scalar* bias) noexcept {
+    product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
+  }
+};
+
+}  // namespace on_host
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What is known of one sample once its backward pass is done.
+template <class Scalar>
+struct sample_facts {
+  std::size_t sample = 0;  ///< index in the batch
+  double loss = 0;
+  std::span<const Scalar> output;     ///< the network's output, PyTorch's order
+  norm_part norm;                     ///< of the whole gradient
+  std::span<const norm_part> layers;  ///< of each layer with parameters
+  double projection = 0;              ///< <g_b, direction>
+};
+
+/// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
+template <class Scalar>
+struct sum_request {
+  bool unit = true;  ///< every weight is 1: nothing else is asked of the samples
+  bool squares = false;
+  bool per_layer = false;  ///< one weight a layer with parameters instead of one
+  const void* weigher = nullptr;
+  void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
+  Scalar* out = nullptr;    ///< parameter_count values, PyTorch's order
+  double scale = 1;         ///< public factor on the finished sum
+  bool accumulate = false;  ///< add to `out` instead of overwriting it
+};
+
+/// One consumer of per-sample facts.
+template <class Scalar>
+struct observer {
+  void* context = nullptr;
+  void (*observe)(void*, const sample_facts<Scalar>&) = nullptr;
+};
+
+/// How the papers arrange the work; all give the same sums to rounding.
+enum class strategy_kind {
+  book_keeping,  ///< one forward and one backward; factors kept until the norms are known (Bu et al. 2022)
+  naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
+  multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
+  crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
+  ghost          ///< norms in a first backward, the weighted sum in a second (Lee & Kifer 2020; Li et al. 2021)
+};
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+};
+
+inline constexpr std::size_t most_sums = 8;
+inline constexpr std::size_t most_observers = 16;
+
+template <class Scalar>
+struct run_request {
+  std::array<sum_request<Scalar>, most_sums> sums{};
+  std::size_t sum_count = 0;
+  std::array<observer<Scalar>, most_observers> observers{};
+  std::size_t observer_count = 0;
+  bool backward = false;  ///< anything beyond losses and outputs
+  bool norms = false;
+  const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
+  Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
+  const sum_request<Scalar>* row_weights = nullptr;
+  norm_method method = norm_method::automatic;
+  std::uint64_t method_layers =
+      ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
+  strategy_kind strategy = strategy_kind::book_keeping;
+  layer_randomness randomness;
+  std::size_t first = 0;  ///< samples of the batch to evaluate
+  std::size_t count = 0;
+
+  /// Does anything depend on a sample's gradient as such, its norm at least?
+  [[nodiscard]] bool needs_facts() const {
+    bool wanted = norms || rows != nullptr || direction != nullptr;
+    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
+    return wanted;
+  }
+  /// Must the gradients themselves be formed, of all samples and blocks?
+  [[nodiscard]] bool needs_every_gradient() const {
+    bool every = keeps_gradients();
+    for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
+    return every;
+  }
+  /// Those of blocks whose sums, squares included, are formed from x and delta?
+  [[nodiscard]] bool keeps_gradients() const {
+    return rows != nullptr || direction != nullptr ||
+           (needs_facts() &&
+            (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
+  }
+  /// How the norm of a block is found.
+  [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
+    const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
+    if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+    const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
+    const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
+    const norm_method wanted = chosen || all ? method : leaf.method;
+    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+    if (wanted == norm_method::instantiate && strategy == strategy_kind::ghost) return norm_method::direct;
+    return wanted;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1 {
 
@@ -7611,9 +8604,10 @@ class tape {
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
   }
 
-  /// On a device: one allocation there, and nothing on the host but what comes back.
+  /// On a device: one allocation there, and nothing on the host but what comes back. Sums take turns in one place, so
+  /// there is room for any number.
   template <detail::device_executor Executor>
-  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+  tape(const Executor& executor, max_batch batch, max_sums sums = {on_host::most_sums})
       : max_batch_{batch.count}, max_sums_{sums.count}, workers_{0} {
     if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
     if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
@@ -7726,6 +8720,9 @@ struct description {
   /// How its sum is formed: in the `lane` that a tile belongs to, tile after tile, or once a `chunk` of samples,
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
+  /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
+  /// (host/winograd.hpp), else empty.
+  std::string_view filtered = "";
 };
 
 namespace detail {
@@ -7862,6 +8859,7 @@ template <class Network>
     if (i == 0) row.tape_bytes += slot_bytes(0);
     if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
     if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
+    if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
     bool in_chunks = false;
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const on_host::outer_leaf& leaf = table.outer[k];
@@ -7924,10 +8922,10 @@ template <class Network>
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f\n", number++,
+      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f%s%s\n", number++,
             row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
             row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions,
-            row.modelled_cost);
+            row.modelled_cost, row.filtered.empty() ? "" : "  ", row.filtered.data());
       for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
         print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
       }
@@ -9054,708 +10052,6 @@ void through_weights_adjoint(const node_row& row, const Scalar* weights, index s
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go out
 
-// pergrad/host/request.hpp - what one evaluation asks of the engine, free of the expressions' types
-//
-// Expressions differ from program to program, the engine does not: it is compiled once a network and is told by this
-// table which sums to form, what to do with each sample's facts, and where rows go.
-
-// pergrad/host/tile_view.hpp - what a tiled layer sees: the samples of a tile, and products over all of them
-//
-// A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
-//   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
-//              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
-//   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
-//   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
-//   the rest   ids(b), length(b), random bits
-
-// pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
-//
-// State of RFC 8439 section 2.3, sixteen 32-bit words:
-//     "expa" "nd 3" "2-by" "te k" | key (8 words) | block counter | nonce (3 words)
-// ten double rounds of quarter rounds on columns and diagonals, then the input state is added. Block n depends on
-// (key, nonce, n) alone, hence any thread, vector width or machine can make its own part of one stream. The counter has
-// 32 bits and never wraps here: asking beyond block 2^32 - 1 throws.
-
-#include <bit>
-
-// pergrad/privacy/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
-//
-// Built on the vector extension of g++ and clang. Everything that depends on rounding is one IEEE-754 operation: fma
-// and sqrt are correctly rounded, so one lane or sixteen, with or without FMA hardware, any compiler: the same bits. A
-// sum with a product is never written as `a * b + c`, which a compiler may or may not contract.
-
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-// Of the family of the flags; privacy/noise.hpp has those beyond it.
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// its kernels
-// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
-//
-// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// Number of leading zero bits of x != 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
-#endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
-#endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-// pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
-//
-// A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
-// purpose and step because no pair (nonce, block counter) is drawn for two things.
-
-namespace pergrad::inline v0_1 {
-
-/// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
-enum class random_purpose : std::uint32_t {
-  gradient_noise = 1,   ///< Gaussian noise added to a clipped sum
-  record_sampling = 2,  ///< Poisson sampling of records
-  initialisation = 3,   ///< initial parameters; the step counts parameter blocks
-  dropout = 4,          ///< randomness inside layers
-  key_derivation = 5,   ///< a key from a small seed
-  auxiliary_noise = 6,  ///< noise of other private releases, such as clip counts
-  shuffling = 7,        ///< order of records in non-private runs
-  augmentation = 8,     ///< random transforms of inputs
-};
-
-/// Nonce of RFC 8439 as three little-endian words.
-struct chacha_nonce {
-  std::array<std::uint32_t, 3> words{};
-
-  friend constexpr bool operator==(const chacha_nonce&, const chacha_nonce&) noexcept = default;
-};
-
-/// The one nonce that belongs to `purpose` and `step`.
-[[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
-  return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
-           static_cast<std::uint32_t>(step >> 32U)}};
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// A 256-bit key as eight words (little endian, as RFC 8439 reads them).
-struct chacha_key {
-  std::array<std::uint32_t, 8> words{};
-
-  friend constexpr bool operator==(const chacha_key&, const chacha_key&) noexcept = default;
-
-  /// The key whose 32 bytes are `bytes`, in the order of RFC 8439.
-  [[nodiscard]] static constexpr chacha_key from_bytes(std::span<const std::uint8_t, 32> bytes) noexcept {
-    chacha_key key;
-    for (std::size_t i = 0; i < 32; ++i) {
-      key.words[i / 4] |= static_cast<std::uint32_t>(bytes[i]) << (8U * static_cast<unsigned>(i % 4));
-    }
-    return key;
-  }
-};
-
-using chacha_block = std::array<std::uint32_t, 16>;
-
-/// Blocks that one nonce can give: the block counter has 32 bits.
-inline constexpr std::uint64_t chacha_blocks_per_nonce = std::uint64_t{1} << 32U;
-
-namespace detail {
-
-inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x3320646eU, 0x79622d32U, 0x6b206574U};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
-
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// its kernels
-// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
-//
-// Included behind privacy/lanes_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
-
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
-
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-/// Overwrites memory in a way that the optimizer has to keep.
-inline void wipe(void* memory, std::size_t bytes) noexcept {
-  std::memset(memory, 0, bytes);
-  __asm__ __volatile__("" : : "r"(memory) : "memory");
-}
-
-inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
-  if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
-    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
-                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
-  }
-}
-
-}  // namespace detail
-
-/// One block of keystream, RFC 8439 section 2.3.
-[[nodiscard]] constexpr chacha_block chacha20_block(const chacha_key& key, const chacha_nonce& nonce,
-                                                    std::uint32_t counter) noexcept {
-  std::uint32_t x[16]{};
-  for (std::size_t i = 0; i < 4; ++i) x[i] = detail::chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) x[4 + i] = key.words[i];
-  x[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) x[13 + i] = nonce.words[i];
-  chacha_block block{};
-  for (std::size_t i = 0; i < 16; ++i) block[i] = x[i];
-  detail::chacha_rounds(x);
-  for (std::size_t i = 0; i < 16; ++i) block[i] += x[i];
-  return block;
-}
-
-/// Keystream of blocks first_block, first_block + 1, ... into `words`, in the order of RFC 8439 (the last block may be
-/// cut). `Lanes` blocks are made at a time; the words do not depend on it. Throws std::out_of_range when a block number
-/// would exceed 2^32 - 1.
-template <int Lanes = detail::native_lanes>
-void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t first_block,
-                        std::span<std::uint32_t> words) {
-  using u32 = typename detail::lanes<Lanes>::u32;
-  const std::size_t blocks = words.size() / 16 + (words.size() % 16 != 0 ? 1 : 0);
-  detail::require_blocks("chacha20_keystream", first_block, blocks);
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole before it is read
-  std::array<std::uint32_t, std::size_t{16} * Lanes> tile;
-  for (std::size_t done = 0; done < blocks; done += Lanes) {
-    u32 state[16];
-    const auto counter = static_cast<std::uint32_t>(first_block + done);
-    detail::chacha_lanes<Lanes>(key, nonce, detail::lane_numbers<Lanes>() + counter, state);
-    std::memcpy(tile.data(), state, sizeof state);
-    const std::size_t count = std::min<std::size_t>(words.size() - 16 * done, tile.size());
-    for (std::size_t i = 0; i < count; ++i) words[16 * done + i] = tile[(i % 16) * Lanes + i / 16];
-  }
-  detail::wipe(tile.data(), sizeof tile);
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// Where a run's randomness inside layers comes from: a key and a logical step. Without a key, layers behave as in
-/// evaluation: dropout does nothing.
-struct layer_randomness {
-  const chacha_key* key = nullptr;
-  std::uint64_t step = 0;
-  friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
-};
-
-namespace on_host {
-
-/// One array a sample, `step` elements from one sample to the next.
-template <class Value>
-struct sample_arrays {
-  Value* first = nullptr;
-  index step = 0;
-  [[nodiscard]] Value* operator()(index sample) const noexcept { return first + sample * step; }
-};
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-template <class Scalar>
-struct tile_view {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;  ///< backward only
-  sample_arrays<Scalar> dx;        ///< backward only; to be written whole, if wants_dx
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;    ///< lives from forward to the factors
-  sample_arrays<Scalar> scratch;  ///< lives for one call
-  bool wants_factors = true;      ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  /// All parameters of the layer, in PyTorch's order.
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
-  const index* panel_offsets = nullptr;
-  /// Matrix k of the layer's `matrices`, transposed: `[columns][rows]`.
-  [[nodiscard]] const Scalar* transposed(std::size_t k) const noexcept { return panels + panel_offsets[k]; }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  /// Positions of the input that are there: its length if lengths vary, else all.
-  [[nodiscard]] index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  /// Do the samples of the input have lengths of their own?
-  [[nodiscard]] bool lengths_vary() const noexcept { return lengths != nullptr; }
-
-  /// Integer ids of a sample, if the input is ids.
-  [[nodiscard]] const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  [[nodiscard]] bool is_random() const noexcept { return randomness.key != nullptr; }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
-  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
-  /// element are nonce and counter under it.
-  void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
-    const chacha_block seed =
-        chacha20_block(*randomness.key, make_nonce(random_purpose::dropout, randomness.step), records[sample]);
-    chacha_key own;
-    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
-    const chacha_nonce nonce = make_nonce(random_purpose::dropout, layer_number);
-    chacha20_keystream(own, nonce, first / 16, bits);
-  }
-
-  /// out = left times right, as `shape` says (product.hpp).
-  static void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store{});
-  }
-  /// out += left times right.
-  static void multiply_add(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::add{});
-  }
-  /// out = left times right + bias, one bias a column.
-  static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                            const Scalar* bias) noexcept {
-    product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
-  }
-};
-
-}  // namespace on_host
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1::on_host {
-
-/// What is known of one sample once its backward pass is done.
-template <class Scalar>
-struct sample_facts {
-  std::size_t sample = 0;  ///< index in the batch
-  double loss = 0;
-  std::span<const Scalar> output;     ///< the network's output, PyTorch's order
-  norm_part norm;                     ///< of the whole gradient
-  std::span<const norm_part> layers;  ///< of each layer with parameters
-  double projection = 0;              ///< <g_b, direction>
-};
-
-/// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
-template <class Scalar>
-struct sum_request {
-  bool unit = true;  ///< every weight is 1: nothing else is asked of the samples
-  bool squares = false;
-  bool per_layer = false;  ///< one weight a layer with parameters instead of one
-  const void* weigher = nullptr;
-  void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
-  Scalar* out = nullptr;    ///< parameter_count values, PyTorch's order
-  double scale = 1;         ///< public factor on the finished sum
-  bool accumulate = false;  ///< add to `out` instead of overwriting it
-};
-
-/// One consumer of per-sample facts.
-template <class Scalar>
-struct observer {
-  void* context = nullptr;
-  void (*observe)(void*, const sample_facts<Scalar>&) = nullptr;
-};
-
-/// How the papers arrange the work; all give the same sums to rounding.
-enum class strategy_kind {
-  book_keeping,  ///< one forward and one backward; factors kept until the norms are known (Bu et al. 2022)
-  naive,         ///< batches of one, each gradient formed, clipped and added (Abadi et al. 2016)
-  multi,         ///< samples side by side, each through the whole network with shared parameters (Rochette et al. 2019)
-  crb,           ///< layer by layer, every sample's gradient by per-example convolution (Rochette et al. 2019)
-  ghost          ///< norms in a first backward, the weighted sum in a second (Lee & Kifer 2020; Li et al. 2021)
-};
-
-/// Where samples come from and what their loss is.
-template <class Scalar>
-struct sample_source {
-  const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
-  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
-  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
-};
-
-inline constexpr std::size_t most_sums = 8;
-inline constexpr std::size_t most_observers = 16;
-
-template <class Scalar>
-struct run_request {
-  std::array<sum_request<Scalar>, most_sums> sums{};
-  std::size_t sum_count = 0;
-  std::array<observer<Scalar>, most_observers> observers{};
-  std::size_t observer_count = 0;
-  bool backward = false;  ///< anything beyond losses and outputs
-  bool norms = false;
-  const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
-  Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
-  const sum_request<Scalar>* row_weights = nullptr;
-  norm_method method = norm_method::automatic;
-  std::uint64_t method_layers =
-      ~std::uint64_t{0};  ///< entries of the unfolded list that `method` is for; all by default
-  strategy_kind strategy = strategy_kind::book_keeping;
-  layer_randomness randomness;
-  std::size_t first = 0;  ///< samples of the batch to evaluate
-  std::size_t count = 0;
-
-  /// Does anything depend on a sample's gradient as such, its norm at least?
-  [[nodiscard]] bool needs_facts() const {
-    bool wanted = norms || rows != nullptr || direction != nullptr;
-    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
-    return wanted;
-  }
-  /// Must the gradients themselves be formed, of all samples and blocks?
-  [[nodiscard]] bool needs_every_gradient() const {
-    bool every = keeps_gradients();
-    for (std::size_t k = 0; k < sum_count; ++k) every = every || sums[k].squares;
-    return every;
-  }
-  /// Those of blocks whose sums, squares included, are formed from x and delta?
-  [[nodiscard]] bool keeps_gradients() const {
-    return rows != nullptr || direction != nullptr ||
-           (needs_facts() &&
-            (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
-  }
-  /// How the norm of a block is found.
-  [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
-    const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
-    if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
-    const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
-    const bool all = method != norm_method::automatic && method_layers == ~std::uint64_t{0};
-    const norm_method wanted = chosen || all ? method : leaf.method;
-    if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-    if (wanted == norm_method::instantiate && strategy == strategy_kind::ghost) return norm_method::direct;
-    return wanted;
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_host
-
 namespace pergrad::inline v0_1::on_host {
 
 /// Everything of a tile's samples that lies in one worker's workspace, slot by slot. Holds pointers only.
@@ -9948,6 +10244,758 @@ class tile_values {
   std::array<std::uint32_t, static_cast<std::size_t>(table.tile)> records_{};
   std::array<std::array<std::uint32_t, static_cast<std::size_t>(table.tile)>, varies ? size + 1 : 1> lengths_{};
 };
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums take
+// 36
+//
+// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
+// arXiv:1509.09308). A tile of 2 x 2 outputs sees a patch d of 4 x 4 pixels, patches overlap by two:
+//
+//   V = B^T d B           a patch, channel by channel
+//   U = G g G^T           a kernel, once a step
+//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all tiles
+//   Y = A^T M A           a tile, output by output
+//
+//         1  0 -1  0           1   0   0            1  0
+//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
+//         0 -1  1  0          1/2 -1/2 1/2          1 -1
+//         0  1  0 -1           0   0   1            0 -1
+//
+// The input gradient is the same with delta for x and the kernels turned round. A few rows of tiles at a time, so that
+// V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the transforms
+// look at one patch or tile; so no bit depends on how tiles are cut into stripes or which samples share them. Sums of
+// four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One row of tiles: from its patches to V, or from M to its outputs.
+template <class Scalar>
+struct winograd_task {
+  index tiles = 0;
+  index channels = 0;
+  index row = 0;  ///< steps of the image
+  index column = 0;
+  const Scalar* x = nullptr;   ///< the first patch's first pixel
+  Scalar* y = nullptr;         ///< the first tile's first pixel
+  Scalar* products = nullptr;  ///< V or M: [16][tile][channel], of the row's first tile
+  index step = 0;              ///< from one of the 16 to the next
+  index width = 0;             ///< outputs of the row, and how many of its two rows exist
+  index height = 0;
+  const Scalar* bias = nullptr;
+  bool accumulate = false;
+};
+
+template <class Scalar>
+struct winograd_kernels {
+  void (*spread)(const winograd_task<Scalar>&) noexcept;
+  void (*gather)(const winograd_task<Scalar>&) noexcept;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/host/winograd_text.hpp - one family of kernels for the transforms of minimal filtering, a vector of channels
+// at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/winograd.hpp. They only
+// add: there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
+
+/// B^T times a column (or a row) of a patch.
+template <class Scalar>
+inline void spread_line(const vector<Scalar>& d0, const vector<Scalar>& d1, const vector<Scalar>& d2,
+                        const vector<Scalar>& d3, vector<Scalar>* to) noexcept {
+  to[0] = d0 - d2;
+  to[1] = d1 + d2;
+  to[2] = d2 - d1;
+  to[3] = d1 - d3;
+}
+
+template <class Scalar, class Lanes>
+inline void spread_column(const winograd_task<Scalar>& task, const Scalar* x, vector<Scalar>* to,
+                          const Lanes& lanes) noexcept {
+  spread_line<Scalar>(lanes.load(x), lanes.load(x + task.row), lanes.load(x + 2 * task.row),
+                      lanes.load(x + 3 * task.row), to);
+}
+
+/// V = B^T d B of one patch.
+template <class Scalar, class Lanes>
+inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Scalar* to, const Lanes& lanes) noexcept {
+  vector<Scalar> columns[16];
+  spread_column(task, x, columns, lanes);
+  spread_column(task, x + task.column, columns + 4, lanes);
+  spread_column(task, x + 2 * task.column, columns + 8, lanes);
+  spread_column(task, x + 3 * task.column, columns + 12, lanes);
+  const index step = task.step;  // a copy: what is stored might be the task
+  const auto write_row = [&](std::size_t i) {
+    vector<Scalar> row[4];
+    spread_line<Scalar>(columns[i], columns[4 + i], columns[8 + i], columns[12 + i], row);
+    Scalar* const out = to + static_cast<index>(4 * i) * step;
+    lanes.store(out, row[0]);
+    lanes.store(out + step, row[1]);
+    lanes.store(out + 2 * step, row[2]);
+    lanes.store(out + 3 * step, row[3]);
+  };
+  write_row(0);
+  write_row(1);
+  write_row(2);
+  write_row(3);
+}
+
+template <class Scalar>
+void spread(const winograd_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  const Scalar* x = task.x;
+  Scalar* to = task.products;
+  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
+    if (whole < task.channels) {
+      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+/// A column of A^T M: both of its elements.
+template <class Scalar, class Lanes>
+inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from, vector<Scalar>& first,
+                          vector<Scalar>& second, const Lanes& lanes) noexcept {
+  const vector<Scalar> m1 = lanes.load(from + 4 * task.step);
+  const vector<Scalar> m2 = lanes.load(from + 8 * task.step);
+  first = (lanes.load(from) + m1) + m2;
+  second = (m1 - m2) - lanes.load(from + 12 * task.step);
+}
+
+/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+template <class Scalar, class Lanes>
+inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                        index columns, const Lanes& lanes) noexcept {
+  vector<Scalar> upper[4];
+  vector<Scalar> lower[4];
+  gather_column(task, from, upper[0], lower[0], lanes);
+  gather_column(task, from + task.step, upper[1], lower[1], lanes);
+  gather_column(task, from + 2 * task.step, upper[2], lower[2], lanes);
+  gather_column(task, from + 3 * task.step, upper[3], lower[3], lanes);
+  const auto write = [&](Scalar* to, vector<Scalar> value) {
+    if (bias != nullptr) value = value + lanes.load(bias);
+    if (task.accumulate) value = lanes.load(to) + value;
+    lanes.store(to, value);
+  };
+  const auto write_row = [&](Scalar* to, const vector<Scalar>* row) {
+    write(to, (row[0] + row[1]) + row[2]);
+    if (columns > 1) write(to + task.column, (row[1] - row[2]) - row[3]);
+  };
+  write_row(y, upper);
+  if (task.height > 1) write_row(y + task.row, lower);
+}
+
+template <class Scalar>
+void gather(const winograd_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  const Scalar* from = task.products;
+  Scalar* y = task.y;
+  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * tile;
+    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
+    for (index c = 0; c < whole; c += lanes) {
+      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
+                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar>
+inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/host/winograd_text.hpp - one family of kernels for the transforms of minimal filtering, a vector of channels
+// at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/winograd.hpp. They only
+// add: there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
+
+/// B^T times a column (or a row) of a patch.
+template <class Scalar>
+inline void spread_line(const vector<Scalar>& d0, const vector<Scalar>& d1, const vector<Scalar>& d2,
+                        const vector<Scalar>& d3, vector<Scalar>* to) noexcept {
+  to[0] = d0 - d2;
+  to[1] = d1 + d2;
+  to[2] = d2 - d1;
+  to[3] = d1 - d3;
+}
+
+template <class Scalar, class Lanes>
+inline void spread_column(const winograd_task<Scalar>& task, const Scalar* x, vector<Scalar>* to,
+                          const Lanes& lanes) noexcept {
+  spread_line<Scalar>(lanes.load(x), lanes.load(x + task.row), lanes.load(x + 2 * task.row),
+                      lanes.load(x + 3 * task.row), to);
+}
+
+/// V = B^T d B of one patch.
+template <class Scalar, class Lanes>
+inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Scalar* to, const Lanes& lanes) noexcept {
+  vector<Scalar> columns[16];
+  spread_column(task, x, columns, lanes);
+  spread_column(task, x + task.column, columns + 4, lanes);
+  spread_column(task, x + 2 * task.column, columns + 8, lanes);
+  spread_column(task, x + 3 * task.column, columns + 12, lanes);
+  const index step = task.step;  // a copy: what is stored might be the task
+  const auto write_row = [&](std::size_t i) {
+    vector<Scalar> row[4];
+    spread_line<Scalar>(columns[i], columns[4 + i], columns[8 + i], columns[12 + i], row);
+    Scalar* const out = to + static_cast<index>(4 * i) * step;
+    lanes.store(out, row[0]);
+    lanes.store(out + step, row[1]);
+    lanes.store(out + 2 * step, row[2]);
+    lanes.store(out + 3 * step, row[3]);
+  };
+  write_row(0);
+  write_row(1);
+  write_row(2);
+  write_row(3);
+}
+
+template <class Scalar>
+void spread(const winograd_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  const Scalar* x = task.x;
+  Scalar* to = task.products;
+  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
+    if (whole < task.channels) {
+      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+/// A column of A^T M: both of its elements.
+template <class Scalar, class Lanes>
+inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from, vector<Scalar>& first,
+                          vector<Scalar>& second, const Lanes& lanes) noexcept {
+  const vector<Scalar> m1 = lanes.load(from + 4 * task.step);
+  const vector<Scalar> m2 = lanes.load(from + 8 * task.step);
+  first = (lanes.load(from) + m1) + m2;
+  second = (m1 - m2) - lanes.load(from + 12 * task.step);
+}
+
+/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+template <class Scalar, class Lanes>
+inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                        index columns, const Lanes& lanes) noexcept {
+  vector<Scalar> upper[4];
+  vector<Scalar> lower[4];
+  gather_column(task, from, upper[0], lower[0], lanes);
+  gather_column(task, from + task.step, upper[1], lower[1], lanes);
+  gather_column(task, from + 2 * task.step, upper[2], lower[2], lanes);
+  gather_column(task, from + 3 * task.step, upper[3], lower[3], lanes);
+  const auto write = [&](Scalar* to, vector<Scalar> value) {
+    if (bias != nullptr) value = value + lanes.load(bias);
+    if (task.accumulate) value = lanes.load(to) + value;
+    lanes.store(to, value);
+  };
+  const auto write_row = [&](Scalar* to, const vector<Scalar>* row) {
+    write(to, (row[0] + row[1]) + row[2]);
+    if (columns > 1) write(to + task.column, (row[1] - row[2]) - row[3]);
+  };
+  write_row(y, upper);
+  if (task.height > 1) write_row(y + task.row, lower);
+}
+
+template <class Scalar>
+void gather(const winograd_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  const Scalar* from = task.products;
+  Scalar* y = task.y;
+  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * tile;
+    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
+    for (index c = 0; c < whole; c += lanes) {
+      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
+                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar>
+inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
+// functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// its kernels
+// pergrad/host/winograd_text.hpp - one family of kernels for the transforms of minimal filtering, a vector of channels
+// at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/winograd.hpp. They only
+// add: there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::winograd {
+
+/// B^T times a column (or a row) of a patch.
+template <class Scalar>
+inline void spread_line(const vector<Scalar>& d0, const vector<Scalar>& d1, const vector<Scalar>& d2,
+                        const vector<Scalar>& d3, vector<Scalar>* to) noexcept {
+  to[0] = d0 - d2;
+  to[1] = d1 + d2;
+  to[2] = d2 - d1;
+  to[3] = d1 - d3;
+}
+
+template <class Scalar, class Lanes>
+inline void spread_column(const winograd_task<Scalar>& task, const Scalar* x, vector<Scalar>* to,
+                          const Lanes& lanes) noexcept {
+  spread_line<Scalar>(lanes.load(x), lanes.load(x + task.row), lanes.load(x + 2 * task.row),
+                      lanes.load(x + 3 * task.row), to);
+}
+
+/// V = B^T d B of one patch.
+template <class Scalar, class Lanes>
+inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Scalar* to, const Lanes& lanes) noexcept {
+  vector<Scalar> columns[16];
+  spread_column(task, x, columns, lanes);
+  spread_column(task, x + task.column, columns + 4, lanes);
+  spread_column(task, x + 2 * task.column, columns + 8, lanes);
+  spread_column(task, x + 3 * task.column, columns + 12, lanes);
+  const index step = task.step;  // a copy: what is stored might be the task
+  const auto write_row = [&](std::size_t i) {
+    vector<Scalar> row[4];
+    spread_line<Scalar>(columns[i], columns[4 + i], columns[8 + i], columns[12 + i], row);
+    Scalar* const out = to + static_cast<index>(4 * i) * step;
+    lanes.store(out, row[0]);
+    lanes.store(out + step, row[1]);
+    lanes.store(out + 2 * step, row[2]);
+    lanes.store(out + 3 * step, row[3]);
+  };
+  write_row(0);
+  write_row(1);
+  write_row(2);
+  write_row(3);
+}
+
+template <class Scalar>
+void spread(const winograd_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  const Scalar* x = task.x;
+  Scalar* to = task.products;
+  for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
+    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
+    if (whole < task.channels) {
+      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+/// A column of A^T M: both of its elements.
+template <class Scalar, class Lanes>
+inline void gather_column(const winograd_task<Scalar>& task, const Scalar* from, vector<Scalar>& first,
+                          vector<Scalar>& second, const Lanes& lanes) noexcept {
+  const vector<Scalar> m1 = lanes.load(from + 4 * task.step);
+  const vector<Scalar> m2 = lanes.load(from + 8 * task.step);
+  first = (lanes.load(from) + m1) + m2;
+  second = (m1 - m2) - lanes.load(from + 12 * task.step);
+}
+
+/// Y = A^T M A of one tile, of which `columns` and `task.height` exist.
+template <class Scalar, class Lanes>
+inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, Scalar* y, const Scalar* bias,
+                        index columns, const Lanes& lanes) noexcept {
+  vector<Scalar> upper[4];
+  vector<Scalar> lower[4];
+  gather_column(task, from, upper[0], lower[0], lanes);
+  gather_column(task, from + task.step, upper[1], lower[1], lanes);
+  gather_column(task, from + 2 * task.step, upper[2], lower[2], lanes);
+  gather_column(task, from + 3 * task.step, upper[3], lower[3], lanes);
+  const auto write = [&](Scalar* to, vector<Scalar> value) {
+    if (bias != nullptr) value = value + lanes.load(bias);
+    if (task.accumulate) value = lanes.load(to) + value;
+    lanes.store(to, value);
+  };
+  const auto write_row = [&](Scalar* to, const vector<Scalar>* row) {
+    write(to, (row[0] + row[1]) + row[2]);
+    if (columns > 1) write(to + task.column, (row[1] - row[2]) - row[3]);
+  };
+  write_row(y, upper);
+  if (task.height > 1) write_row(y + task.row, lower);
+}
+
+template <class Scalar>
+void gather(const winograd_task<Scalar>& task) noexcept {
+  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+  const index whole = task.channels / lanes * lanes;
+  const Scalar* from = task.products;
+  Scalar* y = task.y;
+  for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
+    const index columns = task.width - 2 * tile;
+    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
+    for (index c = 0; c < whole; c += lanes) {
+      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
+    }
+    if (whole < task.channels) {
+      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
+                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    }
+  }
+}
+
+template <class Scalar>
+inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The kernels of a family, which must be compiled into the program.
+template <class Scalar>
+[[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+  if (family == kernel_family::avx512) return avx512::winograd::kernels<Scalar>;
+#endif
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+  if (family == kernel_family::avx2) return avx2::winograd::kernels<Scalar>;
+#endif
+  static_cast<void>(family);
+  return PERGRAD_OWN_KERNELS::winograd::kernels<Scalar>;
+}
+
+/// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.
+/// What `taps` holds beyond `count` does not matter.
+template <class Scalar>
+inline void transform_kernels(const Scalar* taps, index count, Scalar* to, index to_step) noexcept {
+  // Halves are exact, so that a compiler that contracts changes nothing.
+  constexpr Scalar half = Scalar{1} / 2;
+  alignas(64) Scalar rows[12 * line];
+  for (index s = 0; s < 3 * line; ++s) {
+    const Scalar ends = half * (taps[s] + taps[6 * line + s]);
+    const Scalar middle = half * taps[3 * line + s];
+    rows[s] = taps[s];
+    rows[3 * line + s] = ends + middle;
+    rows[6 * line + s] = ends - middle;
+    rows[9 * line + s] = taps[6 * line + s];
+  }
+  alignas(64) Scalar result[4 * line];
+  for (index r = 0; r < 4; ++r) {
+    const Scalar* row = rows + r * 3 * line;
+    for (index j = 0; j < line; ++j) {
+      const Scalar ends = half * (row[j] + row[2 * line + j]);
+      const Scalar middle = half * row[line + j];
+      result[j] = row[j];
+      result[line + j] = ends + middle;
+      result[2 * line + j] = ends - middle;
+      result[3 * line + j] = row[2 * line + j];
+    }
+    for (index s = 0; s < 4; ++s) {
+      Scalar* const out = to + (4 * r + s) * to_step;
+      if (count == line) {
+        std::copy_n(result + s * line, line, out);
+      } else {
+        std::copy_n(result + s * line, count, out);
+      }
+    }
+  }
+}
+
+/// Kernels of outputs [first, last) from PyTorch's order into `[16][block of outputs][channel][output]`.
+template <class Scalar>
+inline void pack_winograd_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first,
+                                  index last) {
+  constexpr index channels_together = 16;
+  const index step = winograd_forward(map).panel_step();
+  const auto channels = static_cast<index>(map.in_channels);
+  const auto outputs = static_cast<index>(map.out_channels);
+  alignas(64) Scalar taps[channels_together * 9 * line] = {};
+  for (index n = first; n < last;) {
+    const index together = std::min(line - n % line, last - n);
+    const index block = n / panel_block * panel_block;
+    const index block_width = columns_of_block(outputs, block);
+    Scalar* to = panel + block * channels + n - block;
+    for (index c = 0; c < channels; c += channels_together) {
+      const index here = std::min(channels_together, channels - c);
+      transpose(weights + (n * channels + c) * 9, channels * 9, together, here * 9, taps, line);
+      for (index k = 0; k < here; ++k) {
+        transform_kernels<Scalar>(taps + k * 9 * line, together, to + (c + k) * block_width, step);
+      }
+    }
+    n += together;
+  }
+}
+/// The same, turned round, into `[16][block of channels][output][channel]`.
+template <class Scalar>
+inline void pack_winograd_backward(const affine_map& map, const Scalar* weights, Scalar* panel, index first,
+                                   index last) {
+  const index step = winograd_backward(map).panel_step();
+  const auto channels = static_cast<index>(map.in_channels);
+  const auto outputs = static_cast<index>(map.out_channels);
+  alignas(64) Scalar taps[9 * line] = {};
+  for (index c = 0; c < channels; c += line) {
+    const index together = std::min(line, channels - c);
+    const index block = c / panel_block * panel_block;
+    const index block_width = columns_of_block(channels, block);
+    for (index n = first; n < last; ++n) {
+      const Scalar* from = weights + (n * channels + c) * 9;
+      for (index tap = 0; tap < 9; ++tap) {
+        for (index j = 0; j < together; ++j) taps[(8 - tap) * line + j] = from[j * 9 + tap];
+      }
+      transform_kernels<Scalar>(taps, together, panel + block * outputs + n * block_width + c - block, step);
+    }
+  }
+}
+
+/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `x` is the first
+/// sample's first patch, `y` its first output; `room` holds `extents.room(rows_together)` elements.
+///
+/// Reads the whole patches: an odd extent has one row or column of pixels more than the outputs see. What they hold
+/// meets no output.
+template <class Scalar>
+void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
+                     const layout& x_layout, const Scalar* x, index x_sample, const layout& y_layout, Scalar* y,
+                     index y_sample, const Scalar* bias, bool accumulate, Scalar* room) {
+  const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_family_in_use());
+  const index tile_rows = extents.tile_rows();
+  const index tile_columns = extents.tile_columns();
+  const index rows_count = samples * tile_rows;
+  winograd_task<Scalar> in;
+  in.tiles = tile_columns;
+  in.channels = extents.channels;
+  in.row = x_layout.row;
+  in.column = x_layout.column;
+  in.step = extents.spread_step(rows_together);
+  winograd_task<Scalar> out;
+  out.tiles = tile_columns;
+  out.channels = extents.outputs;
+  out.row = y_layout.row;
+  out.column = y_layout.column;
+  out.step = extents.sums_step(rows_together);
+  out.width = extents.width;
+  out.bias = bias;
+  out.accumulate = accumulate;
+  Scalar* const spread = room;
+  Scalar* const sums = room + 16 * in.step;
+  for (index first = 0; first < rows_count; first += rows_together) {
+    const index count = std::min(rows_together, rows_count - first);
+    for (index r = 0; r < count; ++r) {
+      in.x = x + (first + r) / tile_rows * x_sample + (first + r) % tile_rows * 2 * x_layout.row;
+      in.products = spread + r * tile_columns * extents.channels;
+      kernels.spread(in);
+    }
+    for (index element = 0; element < 16; ++element) {
+      const Scalar* of_element = panel + element * extents.panel_step();
+      for (index block = 0; block < extents.outputs; block += panel_block) {
+        const index columns = columns_of_block(extents.outputs, block);
+        const product_shape shape{{{}, {}, {count * tile_columns, extents.channels, extents.outputs}},
+                                  {{}, {}, {extents.channels, 1, columns}},
+                                  columns};
+        product(shape, static_cast<const Scalar*>(spread + element * in.step), of_element + block * extents.channels,
+                sums + element * out.step + block, epilogue::store{});
+      }
+    }
+    for (index r = 0; r < count; ++r) {
+      const index row = (first + r) % tile_rows * 2;
+      out.y = y + (first + r) / tile_rows * y_sample + row * y_layout.row;
+      out.height = std::min(index{2}, extents.height - row);
+      out.products = sums + r * tile_columns * extents.outputs;
+      kernels.gather(out);
+    }
+  }
+}
+
+/// `through_windows` by minimal filtering, for a row that says so.
+template <class Scalar>
+void filter_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                    images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* room) {
+  const layout& x = in.of;
+  const index before =
+      static_cast<index>(row.map.padding.height) * x.row + static_cast<index>(row.map.padding.width) * x.column;
+  through_patches(winograd_forward(row.map), row.winograd_rows, panels + row.forward_panel, samples, x,
+                  in.first + x.start - before, in.sample, out.of, out.first + out.of.start, out.sample, bias, false,
+                  room);
+}
+/// `through_adjoint` in the same way: a convolution of delta, padded with what is left of the kernel's reach.
+template <class Scalar>
+void filter_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
+                    images<Scalar> out, bool accumulate, Scalar* room) {
+  const layout& dy = in.of;
+  const index before = (2 - static_cast<index>(row.map.padding.height)) * dy.row +
+                       (2 - static_cast<index>(row.map.padding.width)) * dy.column;
+  through_patches<Scalar>(winograd_backward(row.map), row.winograd_dx_rows, panels + row.backward_panel, samples, dy,
+                          in.first + dy.start - before, in.sample, out.of, out.first + out.of.start, out.sample,
+                          nullptr, accumulate, room);
+}
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -10233,21 +11281,39 @@ class passes : public tile_values<Network> {
     const slot& out = slot_of(row.out);
     const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
     const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
-    if (row.deferred) {
-      through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
-                      rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
-    } else {
-      through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
+    if constexpr (table.deferred_count > 0) {
+      if (row.deferred) {
+        through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
+                        rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
+        return;
+      }
     }
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_rows > 0) {
+        filter_windows(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
+        return;
+      }
+    }
+    through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
-    if (row.deferred) {
-      through_weights_adjoint<scalar>(
-          row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
-          {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
-      return;
+    if constexpr (table.deferred_count > 0) {
+      if (row.deferred) {
+        through_weights_adjoint<scalar>(
+            row, weights(row).data(), end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.scratch, 0));
+        return;
+      }
+    }
+    if constexpr (table.winograd.sample > 0) {
+      if (row.winograd_dx_rows > 0) {
+        filter_adjoint<scalar>(
+            row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
+            {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, row.accumulate, at(table.winograd, 0));
+        return;
+      }
     }
     through_adjoint(row, panels_, end - begin, {out.gradient_layout, at(out.gradient, begin), out.gradient.sample},
                     {in.gradient_layout, at(in.gradient, begin), in.gradient.sample}, nullptr, row.accumulate);
@@ -10712,6 +11778,22 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
                                 : 0;
 }
 
+/// The same where a direction is filtered.
+template <class Scalar>
+inline void pack_filtered(const node_row& row, const Scalar* weights, Scalar* panels, index first, index last,
+                          bool for_dx) {
+  if (row.winograd_rows > 0) {
+    pack_winograd_forward(row.map, weights, panels + row.forward_panel, first, last);
+  } else {
+    pack_forward(row.map, weights, panels + row.forward_panel, first, last, panel_block);
+  }
+  if (for_dx && row.winograd_dx_rows > 0) {
+    pack_winograd_backward(row.map, weights, panels + row.backward_panel, first, last);
+  } else if (for_dx) {
+    pack_backward(row, weights, panels + row.backward_panel, first, last);
+  }
+}
+
 /// All affine weights into the order that products read them in.
 template <class Network>
 void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
@@ -10734,6 +11816,12 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index first = task * outputs_per_task(row);
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
+      if constexpr (table.winograd.sample > 0) {
+        if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+          pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
+          return;
+        }
+      }
       if (for_dx || !row.map.adjoint) {
         pack_forward(row.map, parameters + row.parameters, panels + row.forward_panel, first, last, panel_block);
       }
@@ -11693,6 +12781,12 @@ namespace detail {
 struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
 
+[[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
+  throw std::invalid_argument(
+      "pergrad: a batch of " + std::to_string(samples) + " samples on a tape for " + std::to_string(capacity) +
+      ": evaluate it in chunks, or construct the tape with pergrad::max_batch{" + std::to_string(samples) + "}");
+}
+
 }  // namespace detail
 
 /// Per-sample gradients of `loss(network(sample))` for every sample of a batch, not computed yet.
@@ -11708,12 +12802,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
 
   per_sample_gradient_leaf(const Network& network, Loss loss, const batch<Network, Loss>& samples, tape<Network>& tape)
       : network_{&network}, batch_{&samples}, tape_{&tape}, loss_{loss} {
-    if (samples.size() > tape.capacity()) {
-      throw std::invalid_argument("pergrad: a batch of " + std::to_string(samples.size()) + " samples on a tape for " +
-                                  std::to_string(tape.capacity()) +
-                                  ": evaluate it in chunks, or construct the tape with " + "pergrad::max_batch{" +
-                                  std::to_string(samples.size()) + "}");
-    }
+    if (samples.size() > tape.capacity()) detail::throw_larger_than_tape(samples.size(), tape.capacity());
   }
 
   /// Number of samples.
@@ -12101,6 +13190,43 @@ namespace detail {
   return {part.squared, part.error, part.slack, part.spread};
 }
 
+// Read from the network's structure and not from an executor's tables: a program for a device makes none of the host's.
+
+template <class Structure>
+[[nodiscard]] constexpr std::size_t count_layer_groups() {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) ++count;
+  }
+  return count;
+}
+/// Layers with parameters of their own; tied ones count once.
+template <class Network>
+inline constexpr std::size_t layer_groups = count_layer_groups<typename Network::structure>();
+
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_groups() {
+  std::array<std::size_t, count_layer_groups<Structure>()> groups{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) groups[layer++] = Structure::groups[i];
+  }
+  return groups;
+}
+/// The clipping group of each of them.
+template <class Network>
+inline constexpr std::array<std::size_t, layer_groups<Network>> group_of_layer =
+    list_layer_groups<typename Network::structure>();
+
+template <std::size_t Layers>
+[[nodiscard]] constexpr std::size_t count_clipping_groups(const std::array<std::size_t, Layers>& group_of) {
+  std::size_t most = 0;
+  for (const std::size_t group : group_of) most = std::max(most, group);
+  return most + 1;
+}
+template <class Network>
+inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_layer<Network>);
+
 /// w = min(1, C / ‖g‖)
 struct flat_clip {
   static constexpr bool per_layer = false;
@@ -12155,24 +13281,17 @@ struct group_clip {
   [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
   template <class Network, class Scalar>
   void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    constexpr const auto& table = on_host::program<Network>::table;
+    constexpr const auto& groups = group_of_layer<Network>;
     std::array<on_host::norm_part, Groups> norms{};
-    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
-      norms[table.clipping_group[layer]] += facts.layers[layer];
-    }
+    for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
-    for (std::size_t layer = 0; layer < table.layer_groups; ++layer) {
-      const std::size_t group = table.clipping_group[layer];
+    for (std::size_t layer = 0; layer != groups.size(); ++layer) {
+      const std::size_t group = groups[layer];
       weights[layer] =
           finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group]) : Scalar{0};
     }
   }
 };
-
-template <class Network>
-inline constexpr std::size_t clipping_groups = on_host::program<Network>::table.clipping_groups;
-template <class Network>
-inline constexpr std::size_t layer_groups = on_host::program<Network>::table.layer_groups;
 
 }  // namespace detail
 
@@ -12890,10 +14009,36 @@ namespace detail {
 
 inline constexpr std::size_t gaussian_tile = 512;
 
+/// Arrays that are read at a tile's elements as soon as its Gaussians are made: what of them is not in the cache comes
+/// in meanwhile. Making Gaussians waits for no memory, so nothing else would ask for it before.
+struct tile_arrays {
+  static constexpr std::size_t most = 4;
+  const void* first[most]{};  ///< at the tile's first element
+  std::size_t count = 0;
+  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+
+  template <class Scalar>
+  void add(const Scalar* at) noexcept {
+    first[count++] = at;
+    bytes = gaussian_tile * sizeof(Scalar);
+  }
+  /// Fetches one of `parts` even parts of each.
+  void fetch(std::size_t part, std::size_t parts) const noexcept {
+    constexpr std::size_t cache_line = 64;
+    const std::size_t lines = bytes / cache_line;
+    for (std::size_t k = 0; k < count; ++k) {
+      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
+        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
+      }
+    }
+  }
+};
+
 /// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused
 /// multiply-add (`sum` may be `out`). All families give the same bits.
 struct gaussian_kernels {
-  void (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, float (&z)[gaussian_tile]) noexcept;
+  void (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, const tile_arrays& wanted,
+                    float (&z)[gaussian_tile]) noexcept;
   void (*add_float)(float scale, const float* z, const float* sum, float* out, std::size_t count) noexcept;
   void (*add_double)(double scale, const float* z, const double* sum, double* out, std::size_t count) noexcept;
 };
@@ -13016,13 +14161,16 @@ template <int Lanes>
 /// All 512 Gaussians of one tile.
 template <int Lanes>
 inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               float (&z)[gaussian_tile]) noexcept {
+                               const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
   for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
     u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::uint32_t part = 0; part < 3; ++part) {
+      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+      chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    }
     for (std::size_t row = 0; row < 16; ++row) {
       f32 along_cosine;
       f32 along_sine;
@@ -13432,13 +14580,16 @@ template <int Lanes>
 /// All 512 Gaussians of one tile.
 template <int Lanes>
 inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               float (&z)[gaussian_tile]) noexcept {
+                               const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
   for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
     u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::uint32_t part = 0; part < 3; ++part) {
+      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+      chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    }
     for (std::size_t row = 0; row < 16; ++row) {
       f32 along_cosine;
       f32 along_sine;
@@ -13849,13 +15000,16 @@ template <int Lanes>
 /// All 512 Gaussians of one tile.
 template <int Lanes>
 inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               float (&z)[gaussian_tile]) noexcept {
+                               const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
   for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
     u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    for (std::uint32_t part = 0; part < 3; ++part) {
+      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+      chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
+    }
     for (std::size_t row = 0; row < 16; ++row) {
       f32 along_cosine;
       f32 along_sine;
@@ -13979,10 +15133,16 @@ inline void add_scaled_gaussians(Scalar scale, const float* z, const Scalar* sum
   }
 }
 
-/// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count).
-template <int Lanes, class Visitor>
+/// Nothing is read beside the Gaussians.
+struct no_arrays {
+  void operator()(std::size_t, tile_arrays&) const noexcept {}
+};
+
+/// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count), and before
+/// that, of pieces that are whole tiles, want(offset in the range, tile_arrays): what `visit` will read.
+template <int Lanes, class Visitor, class Want = no_arrays>
 void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first,
-                             std::size_t count, Visitor&& visit) {
+                             std::size_t count, Visitor&& visit, const Want& want = {}) {
   require_gaussians(first, count);
   const chacha_nonce nonce = make_nonce(purpose, step);
   alignas(64) float z[gaussian_tile];
@@ -13990,10 +15150,12 @@ void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std:
     const std::uint64_t element = first + done;
     const auto offset = static_cast<std::size_t>(element % gaussian_tile);
     const std::size_t piece = std::min(gaussian_tile - offset, count - done);
+    tile_arrays wanted;
+    if (piece == gaussian_tile) want(done, wanted);
     if constexpr (Lanes == native_lanes) {
-      gaussians_of(on_host::kernel_family_in_use()).fill_tile(key, nonce, element / gaussian_tile, z);
+      gaussians_of(on_host::kernel_family_in_use()).fill_tile(key, nonce, element / gaussian_tile, wanted, z);
     } else {
-      fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, z);
+      fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, wanted, z);
     }
     visit(done, static_cast<const float*>(z) + offset, piece);
     done += piece;
@@ -14195,6 +15357,17 @@ requires std::is_arithmetic_v<Number>
 
 namespace detail {
 
+/// What uses noised values, and the arrays that it reads beside them, element by element; null stands for none.
+template <class Use, class Scalar>
+struct use_with_arrays : Use {
+  std::array<const Scalar*, tile_arrays::most - 1> arrays{};
+};
+template <class Use, class Scalar>
+[[nodiscard]] use_with_arrays<Use, Scalar> with_arrays(const Use& use, const Scalar* first, const Scalar* second,
+                                                       const Scalar* third) {
+  return {use, {first, second, third}};
+}
+
 /// What becomes of noised values if nobody uses them on the way: nothing.
 struct unused {
   [[nodiscard]] auto operator()() const noexcept {
@@ -14217,16 +15390,24 @@ void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, 
   constexpr std::size_t share = 4 * gaussian_tile;
   executor.parallel((count + share - 1) / share, [&](std::size_t task, std::size_t) {
     const std::size_t first = task * share;
-    for_each_gaussian_piece<native_lanes>(key, random_purpose::gradient_noise, step, first,
-                                          std::min(share, count - first),
-                                          [&](std::size_t at, const float* z, std::size_t size) {
-                                            alignas(64) Scalar passing[gaussian_tile];
-                                            Scalar* const to = out == nullptr ? passing : out + first + at;
-                                            const Scalar* const from = sum == nullptr ? to : sum + first + at;
-                                            if (sum == nullptr) std::fill_n(to, size, Scalar{0});
-                                            add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
-                                            use(first + at, to, size);
-                                          });
+    for_each_gaussian_piece<native_lanes>(
+        key, random_purpose::gradient_noise, step, first, std::min(share, count - first),
+        [&](std::size_t at, const float* z, std::size_t size) {
+          alignas(64) Scalar passing[gaussian_tile];
+          Scalar* const to = out == nullptr ? passing : out + first + at;
+          const Scalar* const from = sum == nullptr ? to : sum + first + at;
+          if (sum == nullptr) std::fill_n(to, size, Scalar{0});
+          add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
+          use(first + at, to, size);
+        },
+        [&](std::size_t at, tile_arrays& wanted) {
+          if (sum != nullptr) wanted.add(sum + first + at);
+          if constexpr (requires { use.arrays; }) {
+            for (const Scalar* each : use.arrays) {
+              if (each != nullptr) wanted.add(each + first + at);
+            }
+          }
+        });
   });
 }
 
@@ -14253,12 +15434,18 @@ class noised_sum : public detail::expression_tag {
   void finish(const host& executor, std::span<scalar> out, const Begin& begin = {}) const {
     const std::uint64_t step = noise_.generator->next_step();
     const auto then = [&] {
-      return [use = begin(), divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
+      const auto use = begin();
+      const auto divide = [use, divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
         for (std::size_t i = 0; divisor != 1 && i < count; ++i) {
           values[i] = static_cast<scalar>(static_cast<double>(values[i]) / divisor);
         }
         use(first, values, count);
       };
+      if constexpr (requires { use.arrays; }) {
+        return detail::with_arrays(divide, use.arrays[0], use.arrays[1], use.arrays[2]);
+      } else {
+        return divide;
+      }
     };
     detail::add_noise<scalar>(executor, noise_.generator->key(), step, standard_deviation(), out.data(), out.data(),
                               out.size(), then);
@@ -14641,6 +15828,11 @@ template <class Expression>
   }
 }
 
+[[noreturn]] inline void throw_result_does_not_fit(std::size_t values, std::size_t room) {
+  throw std::invalid_argument("pergrad: a result of " + std::to_string(values) +
+                              " values does not fit a destination of " + std::to_string(room));
+}
+
 /// What stands for a bounded_total where there is none.
 struct no_total {};
 
@@ -14652,9 +15844,8 @@ class assignment {
 
   assignment(std::span<value_type> out, Expression expression, bool accumulate, Total* total = nullptr)
       : out_{out}, expression_{expression}, accumulate_{accumulate}, total_{total} {
-    if (out.size() != value_count_of(expression_)) {
-      throw std::invalid_argument("pergrad: a result of " + std::to_string(value_count_of(expression_)) +
-                                  " values does not fit a destination of " + std::to_string(out.size()));
+    if (const std::size_t count = value_count_of(expression_); out.size() != count) {
+      throw_result_does_not_fit(count, out.size());
     }
   }
   [[nodiscard]] auto leaf() const { return leaf_of_expression(expression_); }
@@ -19822,63 +21013,86 @@ template <class Scalar>
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/detail/rounded.hpp - arithmetic of single numbers, each operation rounded once, on host and device alike
+//
+// Said so, a compiler neither fuses a product with a sum nor, on a device, divides in a hurry. What host and device
+// must agree in bit for bit is made of these.
+
+namespace pergrad::inline v0_1::rounded {
+
+#ifdef __CUDA_ARCH__
+#define PERGRAD_ROUNDED(on_device, on_host) on_device
+#else
+#define PERGRAD_ROUNDED(on_device, on_host) on_host
+#endif
+
+// clang-format off
+/// a * b + c
+[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept { return PERGRAD_ROUNDED(__fmaf_rn(a, b, c), __builtin_fmaf(a, b, c)); }
+[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept { return PERGRAD_ROUNDED(__fma_rn(a, b, c), __builtin_fma(a, b, c)); }
+/// a * b, never part of a contraction
+[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept { return PERGRAD_ROUNDED(__fmul_rn(a, b), fma(a, b, -0.0F)); }
+[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept { return PERGRAD_ROUNDED(__dmul_rn(a, b), fma(a, b, -0.0)); }
+[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept { return PERGRAD_ROUNDED(__fadd_rn(a, b), a + b); }
+[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept { return PERGRAD_ROUNDED(__dadd_rn(a, b), a + b); }
+[[nodiscard]] PERGRAD_HD inline float subtract(float a, float b) noexcept { return PERGRAD_ROUNDED(__fsub_rn(a, b), a - b); }
+[[nodiscard]] PERGRAD_HD inline double subtract(double a, double b) noexcept { return PERGRAD_ROUNDED(__dsub_rn(a, b), a - b); }
+[[nodiscard]] PERGRAD_HD inline float divide(float a, float b) noexcept { return PERGRAD_ROUNDED(__fdiv_rn(a, b), a / b); }
+[[nodiscard]] PERGRAD_HD inline double divide(double a, double b) noexcept { return PERGRAD_ROUNDED(__ddiv_rn(a, b), a / b); }
+[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept { return PERGRAD_ROUNDED(__fsqrt_rn(x), __builtin_sqrtf(x)); }
+[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept { return PERGRAD_ROUNDED(__dsqrt_rn(x), __builtin_sqrt(x)); }
+// clang-format on
+
+#undef PERGRAD_ROUNDED
+
+}  // namespace pergrad::inline v0_1::rounded
 
 namespace pergrad::inline v0_1::rules {
 
-/// a * b + c, rounded once: of numbers, or lane by lane of what a host's sweep takes at a time.
+// Each rounded once: of numbers, or lane by lane of what a host's sweep takes at a time.
+
+/// a * b + c
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value fused(Value a, Value b, Value c) noexcept {
-  if constexpr (std::is_same_v<Value, float>) {
-    return __builtin_fmaf(a, b, c);
-  } else if constexpr (std::is_same_v<Value, double>) {
-    return __builtin_fma(a, b, c);
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::fma(a, b, c);
   } else {
     return on_host::multiply_add<math::element_t<Value>>(a, b, c);
   }
 }
-/// a * b and a / b, rounded: said so, or device code may take a * b into an fma and divide in a hurry.
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value product(Value a, Value b) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fmul_rn(a, b);
-  if constexpr (sizeof(Value) == 8) return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::multiply(a, b);
+  } else {
+    return a * b;
+  }
 }
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value quotient(Value a, Value b) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fdiv_rn(a, b);
-  if constexpr (sizeof(Value) == 8) return __ddiv_rn(a, b);
-#else
-  return a / b;
-#endif
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::divide(a, b);
+  } else {
+    return a / b;
+  }
 }
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value difference(Value a, Value b) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fsub_rn(a, b);
-  if constexpr (sizeof(Value) == 8) return __dsub_rn(a, b);
-#else
-  return a - b;
-#endif
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::subtract(a, b);
+  } else {
+    return a - b;
+  }
 }
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value square_root(Value x) noexcept {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(Value) == 4) return __fsqrt_rn(x);
-  if constexpr (sizeof(Value) == 8) return __dsqrt_rn(x);
-#else
-  if constexpr (std::is_same_v<Value, float>) {
-    return __builtin_sqrtf(x);
-  } else if constexpr (std::is_same_v<Value, double>) {
-    return __builtin_sqrt(x);
+  if constexpr (std::is_floating_point_v<Value>) {
+    return rounded::square_root(x);
   } else {
     return on_host::square_root<math::element_t<Value>>(x);
   }
-#endif
 }
+
 template <class Scalar>
 struct sgd_rule {
   Scalar step;  ///< rate times the gradient's public factor
@@ -19954,6 +21168,17 @@ struct adam_options {
   double stability = 1e-8;
 };
 
+namespace detail {
+
+inline void require_adam_options(const adam_options& options) {
+  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
+    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+  }
+}
+
+}  // namespace detail
+
 /// `torch.optim.Adam` without weight decay.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
@@ -19965,10 +21190,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         options_{options},
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
-    const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
-    if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-      throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
-    }
+    detail::require_adam_options(options);
   }
 
  private:
@@ -19976,10 +21198,10 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                            options_.stability, scale),
-            parameters = network.parameters().data(), first_moments = first_.data(),
-            second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
+    const auto update = [rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                                         options_.stability, scale),
+                         parameters = network.parameters().data(), first_moments = first_.data(),
+                         second_moments = second_.data()](std::size_t at, const scalar* gradient, std::size_t size) {
       scalar* const w = parameters + at;
       scalar* const m = first_moments + at;
       scalar* const v = second_moments + at;
@@ -19993,6 +21215,8 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         lanes.store(w + i, parameter);
       });
     };
+    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
+                                                                              first_.data(), second_.data());
   }
 
   double rate_;
@@ -20007,6 +21231,15 @@ class adam : public optimizer_steps<adam<Network>, Network> {
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+
+inline void require_momentum(double momentum) {
+  if (momentum >= 0 && momentum < 1) return;
+  throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
+}
+
+}  // namespace detail
+
 /// Plain or heavy-ball SGD; with momentum 0 it keeps no state.
 template <class Network>
 class sgd : public optimizer_steps<sgd<Network>, Network> {
@@ -20014,20 +21247,18 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
   using scalar = typename Network::scalar;
   /// Throws std::invalid_argument unless 0 <= momentum < 1.
   explicit sgd(learning_rate rate, double momentum = 0) : rate_{rate.value()}, momentum_{momentum} {
-    if (!(momentum >= 0 && momentum < 1)) {
-      throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
-    }
+    detail::require_momentum(momentum);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
  private:
   friend struct optimizer_access;
   [[nodiscard]] auto begin(Network& network, double scale) {
-    return [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
-            heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
-                                                 static_cast<scalar>(momentum_)},
-            parameters = network.parameters().data(),
-            velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
+    const auto update = [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
+                         heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
+                                                              static_cast<scalar>(momentum_)},
+                         parameters = network.parameters().data(),
+                         velocity = velocity_.data()](std::size_t first, const scalar* gradient, std::size_t size) {
       using pack = on_host::pack<scalar>;
       const auto count = static_cast<on_host::index>(size);
       scalar* const w = parameters + first;
@@ -20048,6 +21279,8 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
         lanes.store(w + i, parameter);
       });
     };
+    return detail::with_arrays<std::remove_const_t<decltype(update)>, scalar>(update, network.parameters().data(),
+                                                                              velocity_.data(), nullptr);
   }
 
   double rate_;
@@ -20818,19 +22051,14 @@ template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
   const std::string unfinished = path + ".unfinished";
-  {
-    std::ofstream file{unfinished, std::ios::binary};
-    const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
-    file.write(header.data(), static_cast<std::streamsize>(header.size()));
-    const std::span<const scalar> values = network.all_parameters();
-    std::vector<char> bytes(values.size_bytes());
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.flush();
-    if (!file) {
-      static_cast<void>(std::remove(unfinished.c_str()));
-      throw std::runtime_error("pergrad: " + path + ": cannot be written");
-    }
+  const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
+  const std::span<const scalar> values = network.all_parameters();
+  detail::file file = detail::open_file(unfinished, "wb");
+  const bool written = file != nullptr && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
+                       std::fwrite(values.data(), sizeof(scalar), values.size(), file.get()) == values.size();
+  if (const bool closed = file != nullptr && std::fclose(file.release()) == 0; !written || !closed) {
+    static_cast<void>(std::remove(unfinished.c_str()));
+    throw std::runtime_error("pergrad: " + path + ": cannot be written");
   }
   if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
     static_cast<void>(std::remove(unfinished.c_str()));
@@ -20843,14 +22071,13 @@ void save_parameters(const Network& network, const std::string& path) {
 template <class Network>
 void load_parameters(Network& network, const std::string& path) {
   using scalar = typename Network::scalar;
-  std::ifstream file{path, std::ios::binary};
-  if (!file) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
+  const detail::file file = detail::open_file(path, "rb");
+  if (file == nullptr) throw std::runtime_error("pergrad: " + path + ": cannot be opened");
   const std::span<scalar> values = network.all_parameters();
   constexpr std::size_t longest_header = 10 + 0xFFFF;
   std::vector<char> bytes(longest_header + values.size_bytes() + 1);  // one more than any right file has
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (file.bad()) throw std::runtime_error("pergrad: " + path + ": cannot be read");
-  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
+  if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: " + path + ": cannot be read");
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY\x01\x00", 8) != 0) {
     throw std::runtime_error("pergrad: " + path + ": not a .npy file of version 1.0");
   }
@@ -21009,21 +22236,26 @@ template <class Network, class Loss, class Records>
   return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
 }
 
+[[noreturn]] inline void refuse_records(const std::string& what) {
+  throw std::invalid_argument("pergrad: dp_sgd: " + what);
+}
+/// What of this can be said of all records at once.
+inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
+  if (records > std::numeric_limits<std::uint32_t>::max()) refuse_records("more than 2^32 - 1 records");
+  if (targets != records * targets_per_record) {
+    refuse_records(std::to_string(targets) + " targets for " + std::to_string(records) + " records, the loss takes " +
+                   std::to_string(targets_per_record) + " a record");
+  }
+}
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
 template <class Network, class Loss, class Records>
 void require_fit_for_training(const Records& records) {
-  constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
-  if (records.size() > std::numeric_limits<std::uint32_t>::max()) refuse("more than 2^32 - 1 records");
-  require_fit<Network>(records, "dp_sgd");
-  if (records.targets().size() != records.size() * target_count) {
-    refuse(std::to_string(records.targets().size()) + " targets for " + std::to_string(records.size()) +
-           " records, the loss takes " + std::to_string(target_count) + " a record");
-  }
+  require_fit(records.input_shape(), Network::input_shape, "dp_sgd");
+  require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
     if (!fits_the_trainer<Network, Loss>(records, record)) {
-      refuse("record " + std::to_string(record) + " has a target that the loss does not take");
+      refuse_records("record " + std::to_string(record) + " has a target that the loss does not take");
     }
   }
 }
@@ -21036,6 +22268,22 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+// What follows is not inlined where it knows less than its caller: else each network's and each generator's trainer has
+// a copy.
+
+/// Marks which of the next records are drawn, as many as `bits` has room for: the words that hold them.
+[[gnu::noinline]] inline std::span<const std::uint64_t> mark_drawn(const host& crew, const poisson_sampling& sampling,
+                                                                   const layer_randomness& randomness,
+                                                                   std::uint64_t first, std::uint64_t record_count,
+                                                                   std::span<std::uint64_t> bits) {
+  constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+  const std::uint64_t tasks = std::min<std::uint64_t>(64 * bits.size(), record_count + share - 1) / share;
+  crew.parallel(tasks, [&](std::size_t task, std::size_t) {
+    sampling.mark(*randomness.key, randomness.step, first + task * share, bits.subspan(task * share / 64, share / 64));
+  });
+  return bits.first(tasks * share / 64);
+}
+
 template <class Network, class Loss, executor Executor>
 class dp_sgd_base {
  public:
@@ -21045,7 +22293,7 @@ class dp_sgd_base {
   /// Whether a device does the steps.
   static constexpr bool on_a_device = device_executor<Executor>;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -21136,7 +22384,11 @@ class dp_sgd_base {
   using part_type = typename decltype(kind_of_part())::type;
   void make_part(const chacha_key& key) {
     if constexpr (on_a_device) {
-      static_cast<void>(make_optimizer(options_));  // says what is wrong with its options
+      if (options_.optimizer == optimizer_kind::adam) {
+        require_adam_options(options_.adam);
+      } else {
+        require_momentum(options_.momentum);
+      }
       part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, key, sensitivity_);
       with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
     } else {
@@ -21171,6 +22423,16 @@ class dp_sgd_base {
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
   }
 
+  /// A step whose generator is known by its function only: the step does not have to be compiled for each of them.
+  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const chacha_key& key,
+                                        void* generator, std::uint64_t (*next_step)(void* generator)) {
+    begin(records);
+    randomness_ = {&key, next_step(generator)};
+    part_->prepare(records);
+    add_chunks(records);
+    run_on_device(true, next_step(generator));
+    end();
+  }
   /// Enters the step in the ledger, and looks at the records if it has not seen them.
   void begin(const dataset<input_value, target>& records) {
     if (!checked_ || !checked_->same_view(records)) {
@@ -21213,14 +22475,10 @@ class dp_sgd_base {
   /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
   template <class Visitor>
   void for_each_drawn(std::uint64_t record_count, Visitor&& visit) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
     for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const std::uint64_t tasks = std::min<std::uint64_t>(64 * drawn_.size(), record_count - first + share - 1) / share;
-      detail::crew_of(*executor_).parallel(tasks, [&](std::size_t task, std::size_t) {
-        options_.sampling->mark(*randomness_.key, randomness_.step, first + task * share,
-                                std::span{drawn_}.subspan(task * share / 64, share / 64));
-      });
-      poisson_sampling::visit_marked(std::span{drawn_}.first(tasks * share / 64), first, record_count, visit);
+      const auto marked =
+          mark_drawn(detail::crew_of(*executor_), *options_.sampling, randomness_, first, record_count - first, drawn_);
+      poisson_sampling::visit_marked(marked, first, record_count, visit);
     }
   }
 
@@ -21337,17 +22595,15 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
-    this->begin(records);
-    const std::uint64_t sampling_step = generator_.next_step();
-    this->randomness_ = {&generator_.key(), sampling_step};
     if constexpr (on_a_device) {
-      this->part_->prepare(records);
-      this->add_chunks(records);
-      this->run_on_device(true, generator_.next_step());
+      this->step_on_device(records, generator_.key(), &generator_,
+                           [](void* generator) { return static_cast<Generator*>(generator)->next_step(); });
     } else {
+      this->begin(records);
+      this->randomness_ = {&generator_.key(), generator_.next_step()};
       step_on_host(records);
+      this->end();
     }
-    this->end();
   }
 
  private:
@@ -21436,7 +22692,7 @@ inline constexpr std::string_view version = "0.1.0";
 // pergrad/cuda/cuda_device.cuh - the CUDA runtime as a `device` (device.hpp): one stream, graphs, pinned staging
 //
 // Nothing here knows of networks. Everything is put into one stream and done in its order; the host waits in download
-// and synchronise, and in upload only when it is a whole ring of uploads ahead of the device.
+// and synchronise, and in upload only when it is nearly 2 MiB of uploads ahead of the device.
 
 #include <cuda_runtime_api.h>
 
@@ -21501,66 +22757,11 @@ namespace pergrad::inline v0_1::on_device {
 /// Threads that exchange values without a barrier.
 inline constexpr int warp_size = 32;
 
-/// a * b + c, rounded once.
-[[nodiscard]] PERGRAD_HD inline float fma(float a, float b, float c) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmaf_rn(a, b, c);
-#else
-  return __builtin_fmaf(a, b, c);
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline double fma(double a, double b, double c) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fma_rn(a, b, c);
-#else
-  return __builtin_fma(a, b, c);
-#endif
-}
-/// a * b, rounded, never part of a contraction.
-[[nodiscard]] PERGRAD_HD inline float multiply(float a, float b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return fma(a, b, -0.0F);
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline double multiply(double a, double b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __dmul_rn(a, b);
-#else
-  return fma(a, b, -0.0);
-#endif
-}
-/// a + b, rounded, never part of a contraction.
-[[nodiscard]] PERGRAD_HD inline float add(float a, float b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline double add(double a, double b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __dadd_rn(a, b);
-#else
-  return a + b;
-#endif
-}
-/// Square root, correctly rounded.
-[[nodiscard]] PERGRAD_HD inline double square_root(double x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __dsqrt_rn(x);
-#else
-  return __builtin_sqrt(x);
-#endif
-}
-[[nodiscard]] PERGRAD_HD inline float square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
+// What kernels compute with.
+using rounded::add;
+using rounded::fma;
+using rounded::multiply;
+using rounded::square_root;
 
 /// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
 [[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
@@ -21829,6 +23030,28 @@ struct table_view {
   int elementwise_count = 0;
   int layers = 0;           ///< with parameters
   int parameter_count = 0;  ///< trained
+};
+
+/// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
+struct network_facts {
+  std::span<const op_row> ops;
+  std::span<const outer_leaf> outer;
+  std::span<const elementwise_leaf> elementwise;
+  std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
+  int integers = 0;                     ///< of the windows' table
+  int scalars = 0;                      ///< divisors
+  int workspace = 0;                    ///< elements a sample
+  int kept = 0;                         ///< elements of a sample's kept gradients
+  int squares = 0;                      ///< layered: partial squares of a sample's norms
+  int output = 0;                       ///< places of the network's output and its gradient
+  int output_gradient = 0;
+  bool layered = false;
+  std::size_t parameters = 0;  ///< trained
+  std::size_t frozen = 0;
+  std::size_t input_size = 0;
+  std::size_t output_size = 0;
+
+  [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
 };
 
 /// What differs from one physical batch to the next: the host uploads it, kernels read it.
@@ -22697,9 +23920,6 @@ class cublas_library {
 // allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
 // synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
-#include <functional>
-#include <map>
-
 namespace pergrad::inline v0_1 {
 
 /// Choices of an executor on a device.
@@ -22769,7 +23989,12 @@ class emulated_device {
 
    private:
     friend class emulated_device;
-    std::vector<std::function<void()>> nodes_;
+    /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
+    struct node {
+      std::unique_ptr<void, void (*)(void*)> closure;
+      void (*run)(void* closure);
+    };
+    std::vector<node> nodes_;
   };
 
   /// What has been asked of the device since it was made.
@@ -22788,7 +24013,7 @@ class emulated_device {
   emulated_device(const emulated_device&) = delete;
   emulated_device& operator=(const emulated_device&) = delete;
   ~emulated_device() {
-    for (auto& [memory, bytes] : memory_) ::operator delete(memory, alignment);
+    for (const block& each : memory_) ::operator delete(each.begin, alignment);
   }
 
   [[nodiscard]] static constexpr const char* name() noexcept { return "emulated device"; }
@@ -22797,17 +24022,19 @@ class emulated_device {
     refuse_in_capture("allocates");
     void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
     std::memset(memory, 0xff, bytes);
-    memory_[memory] = bytes;
+    memory_.push_back({static_cast<std::byte*>(memory), bytes});
     ++statistics_.allocations;
     statistics_.allocated_bytes += bytes;
     return memory;
   }
   void release(void* memory) noexcept {
-    const auto found = memory_.find(memory);
-    if (found == memory_.end()) return;
-    statistics_.allocated_bytes -= found->second;
-    memory_.erase(found);
-    ::operator delete(memory, alignment);
+    for (block& each : memory_) {
+      if (each.begin != memory) continue;
+      statistics_.allocated_bytes -= each.bytes;
+      each = memory_.back();
+      memory_.pop_back();
+      return ::operator delete(memory, alignment);
+    }
   }
   void upload(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("uploads");
@@ -22852,7 +24079,7 @@ class emulated_device {
     refuse_in_capture("replays");
     count_to_failure();
     ++statistics_.replays;
-    for (const auto& node : recorded.nodes_) node();
+    for (const auto& node : recorded.nodes_) node.run(node.closure.get());
   }
   [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.nodes_.size(); }
   void synchronise() {
@@ -22869,11 +24096,18 @@ class emulated_device {
 
  private:
   static constexpr std::align_val_t alignment{256};
+  struct block {
+    std::byte* begin;
+    std::size_t bytes;
+  };
 
   template <class Function>
   void submit(Function&& node) {
     if (capturing_ != nullptr) {
-      capturing_->nodes_.emplace_back(std::forward<Function>(node));
+      using closure = std::remove_cvref_t<Function>;
+      capturing_->nodes_.push_back(
+          {{new closure{std::forward<Function>(node)}, [](void* self) { delete static_cast<closure*>(self); }},
+           [](void* self) { (*static_cast<closure*>(self))(); }});
     } else {
       node();
     }
@@ -22890,17 +24124,15 @@ class emulated_device {
   }
   void require_inside(const void* at, std::size_t bytes) const {
     if (bytes == 0) return;
-    auto after = memory_.upper_bound(const_cast<void*>(at));
-    if (after != memory_.begin()) {
-      --after;
-      const auto offset = static_cast<const std::byte*>(at) - static_cast<const std::byte*>(after->first);
-      if (static_cast<std::size_t>(offset) + bytes <= after->second) return;
+    for (const block& each : memory_) {
+      const auto offset = reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(each.begin);
+      if (offset <= each.bytes && bytes <= each.bytes - offset) return;
     }
     throw std::out_of_range("pergrad: emulated_device: a copy of " + std::to_string(bytes) +
                             " bytes lies outside the device's memory");
   }
 
-  std::map<void*, std::size_t> memory_;
+  std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
   play_order order_;
@@ -22982,6 +24214,19 @@ extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::
 #endif
 
 namespace pergrad::inline v0_1 {
+
+/// The device has no memory for what was asked: "pergrad: cuda: no memory for 17179869184 bytes on the device".
+class cuda_out_of_memory : public std::bad_alloc {
+ public:
+  explicit cuda_out_of_memory(std::size_t bytes) noexcept {
+    static_cast<void>(
+        std::snprintf(what_.data(), what_.size(), "pergrad: cuda: no memory for %zu bytes on the device", bytes));
+  }
+  [[nodiscard]] const char* what() const noexcept override { return what_.data(); }
+
+ private:
+  std::array<char, 80> what_{};
+};
 
 /// What the CUDA runtime refused: "pergrad: cuda: cudaMalloc: out of memory (error 2)".
 class cuda_error : public std::runtime_error {
@@ -23069,12 +24314,13 @@ struct obstacle {
           error};
 }
 
-/// Pinned memory through which everything goes to the device: slots in turn, each with an event behind its last copy.
+/// Pinned memory through which everything goes to the device: segments in turn, each filled by as many uploads as it
+/// holds, with an event behind the last one's copy. So the host waits only when it is nearly all of it ahead.
 class staging {
  public:
   staging() {
     void* memory = nullptr;
-    check(cudaHostAlloc(&memory, slots * slot_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    check(cudaHostAlloc(&memory, segments * segment_bytes, cudaHostAllocDefault), "cudaHostAlloc");
     memory_.reset(static_cast<std::byte*>(memory));
     for (auto& event : events_) event = make_event();
   }
@@ -23083,15 +24329,13 @@ class staging {
     const auto* source = static_cast<const std::byte*>(from);
     auto* target = static_cast<std::byte*>(to);
     while (bytes > 0) {
-      const std::size_t part = std::min(bytes, slot_bytes);
-      std::byte* const slot = memory_.get() + next_ * slot_bytes;
-      cudaEvent_t const done = events_[next_].get();
-      // An event that was never recorded counts as done.
-      if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
-      std::memcpy(slot, source, part);
-      check(cudaMemcpyAsync(target, slot, part, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
-      check(cudaEventRecord(done, stream), "cudaEventRecord");
-      next_ = (next_ + 1) % slots;
+      // What fits into a segment is one copy.
+      if (std::min(bytes, segment_bytes) > segment_bytes - used_) turn(stream);
+      const std::size_t part = std::min(bytes, segment_bytes);
+      std::byte* const place = memory_.get() + current_ * segment_bytes + used_;
+      std::memcpy(place, source, part);
+      check(cudaMemcpyAsync(target, place, part, cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+      used_ += (part + line - 1) / line * line;
       source += part;
       target += part;
       bytes -= part;
@@ -23099,12 +24343,25 @@ class staging {
   }
 
  private:
-  static constexpr std::size_t slots = 16;
-  static constexpr std::size_t slot_bytes = std::size_t{1} << 17U;
+  static constexpr std::size_t segments = 16;
+  static constexpr std::size_t segment_bytes = std::size_t{1} << 17U;
+  static constexpr std::size_t line = 64;
+
+  /// Goes to the next segment, once its last copy is done.
+  void turn(cudaStream_t stream) {
+    check(cudaEventRecord(events_[current_].get(), stream), "cudaEventRecord");
+    const std::size_t next = (current_ + 1) % segments;
+    cudaEvent_t const done = events_[next].get();
+    // An event that was never recorded counts as done.
+    if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    current_ = next;
+    used_ = 0;
+  }
 
   std::unique_ptr<std::byte, pinned_closer> memory_;
-  std::array<owner<cudaEvent_t, event_closer>, slots> events_;
-  std::size_t next_ = 0;
+  std::array<owner<cudaEvent_t, event_closer>, segments> events_;
+  std::size_t current_ = 0;
+  std::size_t used_ = 0;  ///< bytes of the current segment
 };
 
 /// More shared memory than this a block must ask for.
@@ -23166,7 +24423,7 @@ class cuda_device {
     const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
     if (error == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
-      throw std::bad_alloc{};
+      throw cuda_out_of_memory{bytes};
     }
     cuda_detail::check(error, "cudaMalloc");
     return memory;
@@ -24238,6 +25495,40 @@ struct explanation_of {
 template <class Loss>
 using loss_explanation = std::conditional_t<marked_for_devices<Loss>, char, error::loss_has_no_device_code<Loss>>;
 
+#ifdef __CUDA_ARCH__
+/// What a kernel calls in the place of a layer's or a loss' own functions. nvcc only warns of a function for both sides
+/// that calls one for the host, and a device then does anything; from a function for the device alone it is an error.
+template <class Function>
+struct needs_functions_marked_pergrad_hd {
+  template <class Value>
+  [[nodiscard]] __device__ static Value value(Value x) {
+    return Function::value(x);
+  }
+  template <class Value>
+  [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
+    return Function::derivative(x, y);
+  }
+  template <class... Views>
+  __device__ static void forward(const shape& in, Views... views) {
+    Function::forward(in, views...);
+  }
+  template <class... Views>
+  __device__ static void backward(const shape& in, Views... views) {
+    Function::backward(in, views...);
+  }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets,
+                                                  Scalar* dy) {
+    return Function::evaluate(y, count, targets, dy);
+  }
+};
+template <class Function>
+using device_code_of = needs_functions_marked_pergrad_hd<Function>;
+#else
+template <class Function>
+using device_code_of = Function;
+#endif
+
 /// A list of functions, each once; `void` is left out.
 template <class... Functions>
 struct function_list {
@@ -24493,7 +25784,7 @@ struct node_worker {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
     if constexpr (detail::has_value<Function>) {
-      for_each(row.out_size, [&](int i) { y[i] = Function::value(x[i]); });
+      for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
     } else if constexpr (detail::has_general_forward<Function>) {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
@@ -24501,9 +25792,9 @@ struct node_worker {
         const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_forward<Function>) {
-          Function::forward(row.in_shape, weights, from, to, saved);
+          device_code_of<Function>::forward(row.in_shape, weights, from, to, saved);
         } else {
-          Function::forward(row.in_shape, weights, from, to);
+          device_code_of<Function>::forward(row.in_shape, weights, from, to);
         }
       });
     } else if constexpr (is_window_rule<Function>) {
@@ -24519,7 +25810,7 @@ struct node_worker {
     if constexpr (detail::has_value<Function>) {
       if (row.input_gradient == 0) return;
       for_each(row.out_size, [&](int i) {
-        const Scalar part = dy[i] * Function::derivative(x[i], y[i]);
+        const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
         dx[i] = row.accumulate != 0 ? dx[i] + part : part;
       });
     } else if constexpr (detail::has_general_backward<Function>) {
@@ -24531,9 +25822,9 @@ struct node_worker {
         const view<Scalar> to{target, static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
-          Function::backward(row.in_shape, weights, from, backprop, to, saved);
+          device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to, saved);
         } else {
-          Function::backward(row.in_shape, weights, from, backprop, to);
+          device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
         for (int i = 0; row.accumulate != 0 && i < row.in_size; ++i) dx[i] += target[i];
       });
@@ -24650,20 +25941,12 @@ inline constexpr int weigh = 32;
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
-/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
-/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
-template <class Scalar, class Loss, class Functions, int Threads, int Layered>
-struct sample_kernel {
-  static constexpr int threads = Threads;
-  using target = typename Loss::template target<Scalar>;
-  struct shared_type {
-    Scalar scratch[static_cast<std::size_t>(Threads)];
-    double partial[static_cast<std::size_t>(Threads / warp_size)];
-  };
-
+/// Everything that a launch of the kernel is told: the same type for all networks, losses and sizes of blocks.
+template <class Scalar, class Target>
+struct sample_work {
   const step_state* state = nullptr;
   table_view<Scalar> tables;
-  batch_view<Scalar, target> samples;
+  batch_view<Scalar, Target> samples;
   const Scalar* parameters = nullptr;
   sample_results<Scalar> results;
   clip_rule rule;
@@ -24676,6 +25959,21 @@ struct sample_kernel {
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
+};
+
+/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
+/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
+template <class Scalar, class Loss, class Functions, int Threads, int Layered>
+struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = Threads;
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(Threads)];
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+  using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
+  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
+  using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -24749,8 +26047,9 @@ struct sample_kernel {
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
       if constexpr (marked_for_devices<Loss>) {  // others have been refused
-        results.losses[sample] = Loss::evaluate(values.at(output), static_cast<std::size_t>(output_size),
-                                                samples.targets_of(sample), values.to(output_gradient));
+        results.losses[sample] =
+            device_code_of<Loss>::evaluate(values.at(output), static_cast<std::size_t>(output_size),
+                                           samples.targets_of(sample), values.to(output_gradient));
       }
     });
     store_rounded(block, values.to(output_gradient), output_size);
@@ -24789,9 +26088,10 @@ namespace pergrad::inline v0_1::on_device {
 /// whole physical batch, each in a launch of its own; what lies between them goes sample by sample.
 enum class plan_kind { fused, layered };
 
-/// Multiply-adds of one sample's forward pass.
+/// Multiply-adds of one sample's forward pass. A function: nvcc 13 gives up on a variable with a lambda in a lambda
+/// where a program asks for device_bytes.
 template <class Network>
-inline constexpr std::size_t forward_work = [] {
+[[nodiscard]] constexpr std::size_t count_forward_work() {
   using structure = typename Network::structure;
   std::size_t work = 0;
   pergrad::detail::for_each_index<structure::size>([&](auto i) {
@@ -24802,7 +26102,9 @@ inline constexpr std::size_t forward_work = [] {
     }
   });
   return work;
-}();
+}
+template <class Network>
+inline constexpr std::size_t forward_work = count_forward_work<Network>();
 /// A block reads all weights for its sample; where they are many, samples must share them. The bounds are estimates
 /// (weights of 1 MiB, 4 million multiply-adds a sample), not measured.
 template <class Network>
@@ -25267,6 +26569,13 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
   }
 }
 
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct window_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
 /// The tables of a network.
 template <class Network>
 struct program {
@@ -25311,13 +26620,8 @@ struct program {
 
   static constexpr tables table = build_tables<program>::make();
 
-  /// The tables that need a layer's functions, filled when a tape is made.
-  struct window_tables {
-    std::vector<int> integers;
-    std::vector<scalar> scalars;
-  };
-  [[nodiscard]] static window_tables windows() {
-    window_tables result;
+  [[nodiscard]] static window_tables<scalar> windows() {
+    window_tables<scalar> result;
     result.integers.resize(static_cast<std::size_t>(table.integers));
     result.scalars.resize(static_cast<std::size_t>(table.scalars));
     detail::for_each_index<structure::size>([&](auto i) {
@@ -25331,50 +26635,91 @@ struct program {
   }
 };
 
+/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+template <class Network>
+inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+
+template <class Network>
+[[nodiscard]] constexpr network_facts find_facts() {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.integers = table.integers;
+  facts.scalars = table.scalars;
+  facts.workspace = table.workspace;
+  facts.kept = table.kept;
+  facts.squares = table.squares;
+  facts.output = table.output;
+  facts.output_gradient = table.output_gradient;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
+
 }  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
 /// Lanes of a network's sums: as many as keep a device busy with a small network and cost little memory with a large
 /// one. A constant of the network, so that no bit depends on the device or on the batch.
-template <class Network>
-inline constexpr int lane_count = [] {
+[[nodiscard]] constexpr int lane_count(const network_facts& net) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all lanes
   int lanes = 32;
-  while (lanes > 1 && static_cast<std::size_t>(lanes) * Network::parameter_count > most) lanes /= 2;
+  while (lanes > 1 && static_cast<std::size_t>(lanes) * net.parameters > most) lanes /= 2;
   return std::max(lanes, 2);
-}();
+}
 
 /// Threads of the block that takes a sample through the network.
 template <class Network>
 inline constexpr int sample_threads = [] {
-  constexpr const auto& table = program<Network>::table;
   int most = 0;
-  for (const op_row& row : table.ops) most = std::max({most, row.out_size, row.in_size});
-  for (int k = 0; k < table.outer_count; ++k) most = std::max(most, table.outer[static_cast<std::size_t>(k)].size());
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
   return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
 }();
 inline constexpr int sum_threads = 128;
 
 /// Blocks that hold every element of every outer leaf.
-template <class Network>
-inline constexpr int outer_blocks = [] {
-  constexpr const auto& table = program<Network>::table;
+[[nodiscard]] constexpr int outer_blocks(const network_facts& net) noexcept {
   int blocks = 0;
-  for (int k = 0; k < table.outer_count; ++k) {
-    blocks += blocks_for(table.outer[static_cast<std::size_t>(k)].size(), sum_threads);
-  }
+  for (const outer_leaf& leaf : net.outer) blocks += blocks_for(leaf.size(), sum_threads);
   return blocks;
-}();
+}
 /// Blocks that hold every element of every leaf, the outer ones first.
-template <class Network>
-inline constexpr int leaf_blocks = [] {
-  constexpr const auto& table = program<Network>::table;
-  int blocks = outer_blocks<Network>;
-  for (int k = 0; k < table.elementwise_count; ++k) {
-    blocks += blocks_for(table.elementwise[static_cast<std::size_t>(k)].count, sum_threads);
-  }
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net) noexcept {
+  int blocks = outer_blocks(net);
+  for (const elementwise_leaf& leaf : net.elementwise) blocks += blocks_for(leaf.count, sum_threads);
   return blocks;
+}
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, tiles of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto tiles = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, narrow_tiles::rows) *
+           blocks_for(columns, square_tiles::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(tiles(row.view, row.view.outputs, row.view.positions()));
+    count(tiles(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole tiles and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
 }();
 
 /// Where everything lies, in bytes from the beginning.
@@ -25408,26 +26753,19 @@ struct arena_layout {
 };
 
 /// Materialised gradients that are formed at a time.
-template <class Network>
-[[nodiscard]] constexpr std::size_t rows_at_a_time(std::size_t max_batch) {
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements
-  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, Network::parameter_count)));
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
 }
-/// Room for one value of a sample's targets, whatever the loss.
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
 inline constexpr std::size_t target_bytes = 8;
-/// Target values that there is room for.
-template <class Network>
-inline constexpr std::size_t most_targets = Network::output_shape.size();
 
-template <class Network>
-[[nodiscard]] constexpr arena_layout lay_out(std::size_t max_batch) {
-  using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
+                                             std::size_t max_batch) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
-  constexpr std::size_t parameters = Network::parameter_count;
-  constexpr std::size_t layers = std::max<std::size_t>(1, count(table.layers));
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
   const std::size_t most_workspaces =
-      program<Network>::layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) {
     constexpr std::size_t line = 256;
@@ -25436,29 +26774,29 @@ template <class Network>
   };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
-  place(a.ops, sizeof(table.ops));
-  place(a.outer, count(table.outer_count) * sizeof(outer_leaf));
-  place(a.elementwise, count(table.elementwise_count) * sizeof(elementwise_leaf));
-  place(a.integers, count(table.integers) * sizeof(int));
-  place(a.scalars, count(table.scalars) * sizeof(scalar));
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
   place(a.groups, layers * sizeof(int));
   place(a.bounds, layers * sizeof(double));
-  place(a.parameters, (parameters + Network::frozen_parameter_count) * sizeof(scalar));
-  place(a.workspaces, most_workspaces * count(table.workspace) * sizeof(scalar));
-  place(a.kept, max_batch * count(table.kept) * sizeof(scalar));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
   place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(table.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * sizeof(scalar));
-  place(a.outputs, max_batch * Network::output_shape.size() * sizeof(scalar));
-  place(a.inputs, max_batch * Network::input_shape.size() * sizeof(scalar));
-  place(a.targets, max_batch * most_targets<Network> * target_bytes);
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time<Network>(max_batch) * parameters * sizeof(scalar));
-  place(a.sums, count(lane_count<Network>) * parameters * sizeof(scalar));
-  place(a.released, parameters * sizeof(scalar));
-  place(a.first_moment, parameters * sizeof(scalar));
-  place(a.second_moment, parameters * sizeof(scalar));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  place(a.sums, count(lane_count(net)) * net.parameters * scalar_bytes);
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
   return a;
 }
 
@@ -25470,7 +26808,8 @@ namespace pergrad::inline v0_1::detail {
 template <class Network>
 struct device_memory {
   template <std::size_t MaxBatch>
-  static constexpr std::size_t bytes = on_device::lay_out<Network>(MaxBatch).bytes;
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -25512,36 +26851,32 @@ class allocation {
 };
 
 /// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
-template <class Network, class Device>
+template <class Scalar, class Device>
 class network_memory {
  public:
-  using scalar = typename Network::scalar;
-  using program_type = program<Network>;
-  static constexpr const auto& table = program_type::table;
-
-  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
+  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                 const network_facts& net, const window_tables<Scalar>& windows)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
-        places_{lay_out<Network>(max_batch)},
+        net_{&net},
+        places_{lay_out(net, sizeof(Scalar), max_batch)},
         arena_{device_, places_.bytes},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
-    const auto windows = program_type::windows();
-    std::vector<int> groups;
-    for (std::size_t layer = 0; layer < pergrad::detail::layer_groups<Network>; ++layer) {
-      groups.push_back(static_cast<int>(on_host::program<Network>::table.clipping_group[layer]));
-    }
-    put(places_.ops, table.ops.data(), table.ops.size());
-    put(places_.outer, table.outer.data(), static_cast<std::size_t>(table.outer_count));
-    put(places_.elementwise, table.elementwise.data(), static_cast<std::size_t>(table.elementwise_count));
+    const std::vector<int> groups(net.groups.begin(), net.groups.end());
+    put(places_.ops, net.ops.data(), net.ops.size());
+    put(places_.outer, net.outer.data(), net.outer.size());
+    put(places_.elementwise, net.elementwise.data(), net.elementwise.size());
     put(places_.integers, windows.integers.data(), windows.integers.size());
     put(places_.scalars, windows.scalars.data(), windows.scalars.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
+  /// The network's numbers.
+  [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// Whether values and gradients are stored as TF32.
-  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<scalar, float>; }
+  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return arena_.bytes(); }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -25550,7 +26885,7 @@ class network_memory {
     return arena_.template at<Value>(place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
-  [[nodiscard]] scalar* parameters() const noexcept { return at<scalar>(places_.parameters); }
+  [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
 
   /// Copies values to a place of the arena.
   template <class Value>
@@ -25570,30 +26905,30 @@ class network_memory {
     device_->upload(at<std::byte>(places_.state), header_.data(), sizeof state + state.count * sizeof(std::uint32_t));
   }
 
-  [[nodiscard]] table_view<scalar> tables() const noexcept {
+  [[nodiscard]] table_view<Scalar> tables() const noexcept {
     return {.ops = at<const op_row>(places_.ops),
             .outer = at<const outer_leaf>(places_.outer),
             .elementwise = at<const elementwise_leaf>(places_.elementwise),
             .integers = at<const int>(places_.integers),
-            .scalars = at<const scalar>(places_.scalars),
-            .op_count = program_type::size,
-            .outer_count = table.outer_count,
-            .elementwise_count = table.elementwise_count,
-            .layers = table.layers,
-            .parameter_count = static_cast<int>(Network::parameter_count)};
+            .scalars = at<const Scalar>(places_.scalars),
+            .op_count = static_cast<int>(net_->ops.size()),
+            .outer_count = static_cast<int>(net_->outer.size()),
+            .elementwise_count = static_cast<int>(net_->elementwise.size()),
+            .layers = static_cast<int>(net_->layers()),
+            .parameter_count = static_cast<int>(net_->parameters)};
   }
   /// The samples that `announce` names, out of these records.
   template <class Target>
-  [[nodiscard]] batch_view<scalar, Target> samples(const scalar* inputs, const Target* targets,
+  [[nodiscard]] batch_view<Scalar, Target> samples(const Scalar* inputs, const Target* targets,
                                                    std::size_t target_count) const noexcept {
-    return {.workspaces = at<scalar>(places_.workspaces),
-            .kept = at<scalar>(places_.kept),
+    return {.workspaces = at<Scalar>(places_.workspaces),
+            .kept = at<Scalar>(places_.kept),
             .inputs = inputs,
             .targets = targets,
             .records = at<const std::uint32_t>(places_.records),
-            .workspace = table.workspace,
-            .kept_size = table.kept,
-            .input_size = static_cast<int>(Network::input_shape.size()),
+            .workspace = net_->workspace,
+            .kept_size = net_->kept,
+            .input_size = static_cast<int>(net_->input_size),
             .target_count = static_cast<int>(target_count)};
   }
 
@@ -25601,6 +26936,7 @@ class network_memory {
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
   device_options options_;
+  const network_facts* net_;
   arena_layout places_;
   allocation<Device> arena_;
   std::vector<std::byte> header_;
@@ -25630,31 +26966,42 @@ struct sum_launch {
   int samples = 0;
 };
 
-template <class Network, class Device, class Target>
+/// Launches one sample kernel, in as many blocks as there are samples.
+template <class Device, class Scalar, class Target>
+using sample_launcher = void (*)(Device& device, const sample_work<Scalar, Target>& work, int blocks);
+/// That of a network and a loss. Two networks with the same functions and blocks of the same size share it.
+template <class Device, class Kernel>
+void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
+  device.launch(Kernel{work}, blocks);
+}
+template <class Device, class Network, class Loss>
+inline constexpr auto sample_launcher_of =
+    &launch_sample_kernel<Device, sample_kernel<typename Network::scalar, Loss, typename program<Network>::functions,
+                                                sample_threads<Network>, layered_of<Network>>>;
+
+/// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
+template <class Device, class Scalar, class Target, int Layered>
 class launcher {
  public:
-  using scalar = typename Network::scalar;
-  using program_type = program<Network>;
-  using memory_type = network_memory<Network, Device>;
-  using view_type = batch_view<scalar, Target>;
-  static constexpr const auto& table = program_type::table;
+  using memory_type = network_memory<Scalar, Device>;
+  using view_type = batch_view<Scalar, Target>;
+  using launch_type = sample_launcher<Device, Scalar, Target>;
 
-  launcher(memory_type& memory, const view_type& view) : memory_{&memory}, view_{view} {}
+  launcher(memory_type& memory, const view_type& view, launch_type launch)
+      : memory_{&memory}, net_{&memory.net()}, view_{view}, launch_{launch} {}
 
-  template <class Loss>
-  void samples(const sample_launch<scalar>& wanted) const {
-    auto kernel = make_kernel<Loss>(wanted);
-    const int all = kernel.stages;
-    if constexpr (!program_type::layered) {
-      kernel.stages = wanted.backward ? all : stage::forward | stage::loss;
-      device().launch(kernel, wanted.samples);
+  void samples(const sample_launch<Scalar>& wanted) const {
+    sample_work<Scalar, Target> work = make_work(wanted);
+    if constexpr (Layered == 0) {
+      work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
+      launch_(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
-        kernel.first = first;
-        kernel.last = last;
-        kernel.stages = stages;
-        device().launch(kernel, wanted.samples);
+        work.first = first;
+        work.last = last;
+        work.stages = stages;
+        launch_(device(), work, wanted.samples);
       };
       forward(wanted, run);
       if (!wanted.backward) return;
@@ -25665,9 +27012,9 @@ class launcher {
   }
 
   /// Forms the lanes of one sum.
-  void sum(const sum_launch<scalar>& wanted) const {
+  void sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
-    sum_kernel<scalar, Target, sum_threads> kernel{
+    sum_kernel<Scalar, Target, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
         .samples = view_,
@@ -25675,52 +27022,49 @@ class launcher {
         .weights = wanted.weights,
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
-        .lanes = lane_count<Network>,
+        .lanes = lane_count(*net_),
         .first_block = 0,
-        .sums = memory_->template at<scalar>(places.sums)};
-    if constexpr (program_type::layered) {
+        .sums = memory_->template at<Scalar>(places.sums)};
+    if constexpr (Layered != 0) {
       if (!wanted.squares && wanted.weights != nullptr) {
-        for (int k = 0; k < table.outer_count; ++k) product_sum(wanted, table.outer[static_cast<std::size_t>(k)]);
-        kernel.first_block = outer_blocks<Network>;
+        for (const outer_leaf& leaf : net_->outer) product_sum(wanted, leaf);
+        kernel.first_block = outer_blocks(*net_);
       }
     }
-    device().launch(kernel, (leaf_blocks<Network> - kernel.first_block) * lane_count<Network>);
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
   }
 
  private:
   [[nodiscard]] Device& device() const { return memory_->device(); }
 
-  template <class Loss>
-  [[nodiscard]] auto make_kernel(const sample_launch<scalar>& wanted) const {
+  [[nodiscard]] sample_work<Scalar, Target> make_work(const sample_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
-    return sample_kernel < scalar, Loss, typename program_type::functions, sample_threads<Network>,
-           program_type::layered
-               ? 1
-               : 0 > {.state = memory_->state(),
-                      .tables = memory_->tables(),
-                      .samples = view_,
-                      .parameters = memory_->parameters(),
-                      .results = {.losses = memory_->template at<double>(places.losses),
-                                  .norms = memory_->template at<norm_bound>(places.norms),
-                                  .squares = memory_->template at<double>(places.squares),
-                                  .weights = memory_->template at<scalar>(places.weights),
-                                  .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
-                                  .square_stride = table.squares,
-                                  .outputs = wanted.outputs},
-                      .rule = wanted.rule,
-                      .method = wanted.method,
-                      .output = table.output,
-                      .output_gradient = table.output_gradient,
-                      .output_size = static_cast<int>(Network::output_shape.size()),
-                      .norms = wanted.norms ? 1 : 0,
-                      .tf32 = memory_->tf32() ? 1 : 0,
-                      .stages = stage::fused,
-                      .first = 0,
-                      .last = program_type::size};
+    return {.state = memory_->state(),
+            .tables = memory_->tables(),
+            .samples = view_,
+            .parameters = memory_->parameters(),
+            .results = {.losses = memory_->template at<double>(places.losses),
+                        .norms = memory_->template at<norm_bound>(places.norms),
+                        .squares = memory_->template at<double>(places.squares),
+                        .weights = memory_->template at<Scalar>(places.weights),
+                        .layer_stride = wanted.rule.per_layer() ? static_cast<int>(memory_->max_batch()) : 0,
+                        .square_stride = net_->squares,
+                        .outputs = wanted.outputs},
+            .rule = wanted.rule,
+            .method = wanted.method,
+            .output = net_->output,
+            .output_gradient = net_->output_gradient,
+            .output_size = static_cast<int>(net_->output_size),
+            .norms = wanted.norms ? 1 : 0,
+            .tf32 = memory_->tf32() ? 1 : 0,
+            .stages = stage::fused,
+            .first = 0,
+            .last = node_count()};
   }
+  [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
 
-  [[nodiscard]] affine_operands<scalar> operands(const affine_view& view, int x, int y, int samples) const {
-    affine_operands<scalar> on;
+  [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
+    affine_operands<Scalar> on;
     on.map = geometry{view};
     on.values = {.workspace = view_.workspaces,
                  .stretch = view_.workspace,
@@ -25738,10 +27082,10 @@ class launcher {
   }
 
   template <class Run>
-  void forward(const sample_launch<scalar>& wanted, const Run& run) const {
+  void forward(const sample_launch<Scalar>& wanted, const Run& run) const {
     int waiting = 0;  // nodes from here on have not been launched
-    for (int i = 0; i < program_type::size; ++i) {
-      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+    for (int i = 0; i < node_count(); ++i) {
+      const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(waiting, i)) run(waiting, i, stage::forward);
       auto on = operands(row.view, row.in, row.out, wanted.samples);
@@ -25752,13 +27096,13 @@ class launcher {
       launch_forward(device(), forward_way(row), on, wanted.samples);
       waiting = i + 1;
     }
-    run(waiting, program_type::size, stage::forward | stage::loss);
+    run(waiting, node_count(), stage::forward | stage::loss);
   }
   template <class Run>
-  void backward(const sample_launch<scalar>& wanted, const Run& run) const {
-    int waiting = program_type::size;
-    for (int i = program_type::size; i-- > 0;) {
-      const op_row& row = table.ops[static_cast<std::size_t>(i)];
+  void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
+    int waiting = node_count();
+    for (int i = node_count(); i-- > 0;) {
+      const op_row& row = net_->ops[static_cast<std::size_t>(i)];
       if (!is_product(row)) continue;
       if (does_something(i + 1, waiting)) run(i + 1, waiting, stage::backward);
       waiting = i;
@@ -25771,121 +27115,127 @@ class launcher {
     }
     if (does_something(0, waiting)) run(0, waiting, stage::backward);
   }
-  [[nodiscard]] static bool does_something(int first, int last) {
+  [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
-      if (table.ops[static_cast<std::size_t>(i)].out_size > 0) return true;
+      if (net_->ops[static_cast<std::size_t>(i)].out_size > 0) return true;
     }
     return false;
   }
-  void squares(const sample_launch<scalar>& wanted) const {
-    for (int k = 0; k < table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+  void squares(const sample_launch<Scalar>& wanted) const {
+    for (const outer_leaf& leaf : net_->outer) {
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
-      affine_squares<scalar> problem;
+      affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-      problem.partial_stride = table.squares;
+      problem.partial_stride = net_->squares;
       problem.tiles = leaf.square_count / leaf.view.groups;
-      with_gemm_kernel<scalar>(squares_way(leaf), problem,
+      with_gemm_kernel<Scalar>(squares_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     }
   }
-  void product_sum(const sum_launch<scalar>& wanted, const outer_leaf& leaf) const {
+  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const auto launch = [&](auto problem) {
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.factors =
           wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.lanes = memory_->template at<scalar>(memory_->places().sums) + leaf.parameters;
-      problem.lane_stride = static_cast<std::int64_t>(Network::parameter_count);
-      problem.lane_count = lane_count<Network>;
-      with_gemm_kernel<scalar>(sum_way(leaf), problem,
+      problem.lanes = memory_->template at<Scalar>(memory_->places().sums) + leaf.parameters;
+      problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
+      problem.lane_count = lane_count(*net_);
+      with_gemm_kernel<Scalar>(sum_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     };
     if (leaf.view.positions() > 1) {
-      launch(affine_sums<scalar, 1>{});
+      launch(affine_sums<Scalar, 1>{});
     } else {
-      launch(affine_sums<scalar, 0>{});
+      launch(affine_sums<Scalar, 0>{});
     }
   }
 
   memory_type* memory_;
+  const network_facts* net_;
   view_type view_;
+  launch_type launch_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
+/// The samples of one evaluation, and the kernel that they go through.
+template <class Device, class Scalar, class Target>
+struct sample_feed {
+  const void* context = nullptr;  ///< of the functions
+  const Scalar* (*input)(const void* context, std::size_t sample) = nullptr;
+  std::span<const Target> (*targets)(const void* context, std::size_t sample) = nullptr;
+  std::size_t target_count = 0;  ///< a sample
+  sample_launcher<Device, Scalar, Target> launch = nullptr;
+};
+
 /// The tape of one network on a device: its memory there and what an evaluation needs on the host.
-template <class Network, class Device>
+template <class Scalar, class Device>
 class engine {
  public:
-  using scalar = typename Network::scalar;
-  using request_type = on_host::run_request<scalar>;
-  static constexpr std::size_t parameter_count = Network::parameter_count;
-  static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
-  static constexpr std::size_t width = Network::output_shape.size();
+  using request_type = on_host::run_request<Scalar>;
 
-  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options)
-      : memory_{std::move(device), max_batch, options},
-        inputs_(max_batch * Network::input_shape.size()),
-        targets_(max_batch * most_targets<Network> * target_bytes),
+  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
+         const window_tables<Scalar>& windows)
+      : memory_{std::move(device), max_batch, options, net, windows},
+        inputs_(max_batch * net.input_size),
+        targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
         losses_(max_batch),
-        outputs_(max_batch * width),
-        norms_(max_batch * layers),
-        parts_(max_batch * layers),
+        outputs_(max_batch * net.output_size),
+        norms_(max_batch * net.layers()),
+        parts_(max_batch * net.layers()),
         projections_(max_batch),
-        weights_(max_batch * std::max<std::size_t>(1, layers)),
-        total_(parameter_count) {
+        weights_(max_batch * std::max<std::size_t>(1, net.layers())),
+        weights_of_sample_(std::max<std::size_t>(1, net.layers())),
+        total_(net.parameters) {
     for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
   }
-  [[nodiscard]] network_memory<Network, Device>& memory() noexcept { return memory_; }
+  [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
-  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled.
-  template <bool Backward, class Loss>
-  void run(const Network& network, const batch<Network, Loss>& samples, const request_type& request) {
-    using target = target_of<Loss, scalar>;
-    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-    static_assert(sizeof(target) <= target_bytes && target_count <= most_targets<Network>,
-                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
+  /// `Backward`: whether any expression may ask for gradients; else their kernels are not compiled. `Layered`: as of
+  /// the launcher.
+  template <bool Backward, int Layered, class Target>
+  void run(std::span<const Scalar> parameters, const sample_feed<Device, Scalar, Target>& feed,
+           const request_type& request) {
     const arena_layout& places = memory_.places();
     Device& device = memory_.device();
+    const std::size_t input_size = net().input_size;
     for (std::size_t b = 0; b < request.count; ++b) {
       const std::size_t sample = request.first + b;
-      std::copy_n(samples.input(sample), Network::input_shape.size(), inputs_.data() + b * Network::input_shape.size());
-      std::memcpy(targets_.data() + b * target_count * sizeof(target), samples.targets(sample).data(),
-                  target_count * sizeof(target));
+      std::copy_n(feed.input(feed.context, sample), input_size, inputs_.data() + b * input_size);
+      const std::span<const Target> targets = feed.targets(feed.context, sample);
+      std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
     }
     if (memory_.tf32()) {
-      for (std::size_t i = 0; i < request.count * Network::input_shape.size(); ++i) {
-        inputs_[i] = round_to_tf32(inputs_[i]);
-      }
+      for (std::size_t i = 0; i < request.count * input_size; ++i) inputs_[i] = round_to_tf32(inputs_[i]);
     }
-    memory_.put(places.parameters, network.all_parameters().data(), network.all_parameters().size());
-    memory_.put(places.inputs, inputs_.data(), request.count * Network::input_shape.size());
-    memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(target));
+    memory_.put(places.parameters, parameters.data(), parameters.size());
+    memory_.put(places.inputs, inputs_.data(), request.count * input_size);
+    memory_.put(places.targets, targets_.data(), request.count * feed.target_count * sizeof(Target));
     memory_.announce({.count = static_cast<std::uint32_t>(request.count)}, records_.data());
 
-    const auto view = memory_.samples(memory_.template at<const scalar>(places.inputs),
-                                      memory_.template at<const target>(places.targets), target_count);
+    const auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                                      memory_.template at<const Target>(places.targets), feed.target_count);
     const method_choice method{request.method, request.method_layers};
-    const launcher<Network, Device, target> launch{memory_, view};
-    launch.template samples<Loss>({.rule = {},
-                                   .method = method,
-                                   .backward = request.backward,
-                                   .norms = request.needs_facts(),
-                                   .outputs = memory_.template at<scalar>(places.outputs),
-                                   .samples = static_cast<int>(request.count)});
+    const launcher<Device, Scalar, Target, Layered> launch{memory_, view, feed.launch};
+    launch.samples({.rule = {},
+                    .method = method,
+                    .backward = request.backward,
+                    .norms = request.needs_facts(),
+                    .outputs = memory_.template at<Scalar>(places.outputs),
+                    .samples = static_cast<int>(request.count)});
 
     const bool facts_wanted = Backward && request.backward && request.needs_facts();
     if constexpr (Backward) {
       if (request.direction != nullptr) {
-        memory_.put(places.released, request.direction, parameter_count);
-        device.launch(projection_kernel<scalar, target, sum_threads>{memory_.state(), memory_.tables(), view, method,
-                                                                     memory_.template at<const scalar>(places.released),
+        memory_.put(places.released, request.direction, net().parameters);
+        device.launch(projection_kernel<Scalar, Target, sum_threads>{memory_.state(), memory_.tables(), view, method,
+                                                                     memory_.template at<const Scalar>(places.released),
                                                                      memory_.template at<double>(places.projections)},
                       static_cast<int>(request.count));
       }
@@ -25904,101 +27254,105 @@ class engine {
   }
 
  private:
+  [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
+
   void fetch_facts(const request_type& request, bool facts_wanted) {
     const arena_layout& places = memory_.places();
     memory_.get(losses_.data(), places.losses, request.count);
-    memory_.get(outputs_.data(), places.outputs, request.count * width);
+    memory_.get(outputs_.data(), places.outputs, request.count * net().output_size);
     if (!facts_wanted) return;
-    memory_.get(norms_.data(), places.norms, request.count * layers);
+    memory_.get(norms_.data(), places.norms, request.count * net().layers());
     if (request.direction != nullptr) memory_.get(projections_.data(), places.projections, request.count);
-    for (std::size_t i = 0; i < request.count * layers; ++i) {
+    for (std::size_t i = 0; i < request.count * net().layers(); ++i) {
       parts_[i] = {norms_[i].squared, norms_[i].error, norms_[i].slack, norms_[i].spread};
     }
   }
-  [[nodiscard]] on_host::sample_facts<scalar> facts_of(const request_type& request, std::size_t b,
+  [[nodiscard]] on_host::sample_facts<Scalar> facts_of(const request_type& request, std::size_t b,
                                                        bool facts_wanted) const {
-    on_host::sample_facts<scalar> facts;
+    on_host::sample_facts<Scalar> facts;
     facts.sample = b;
     facts.loss = losses_[b];
-    facts.output = std::span{outputs_}.subspan(b * width, width);
+    facts.output = std::span{outputs_}.subspan(b * net().output_size, net().output_size);
     if (facts_wanted) {
-      facts.layers = std::span{parts_}.subspan(b * layers, layers);
+      facts.layers = std::span{parts_}.subspan(b * net().layers(), net().layers());
       for (const on_host::norm_part& each : facts.layers) facts.norm += each;
       if (request.direction != nullptr) facts.projection = projections_[b];
     }
     return facts;
   }
   /// Asks the host's expression for the weights and sends them to the device, [layer][sample].
-  void send_weights(const request_type& request, const on_host::sum_request<scalar>& sum) {
-    std::array<scalar, std::max<std::size_t>(1, layers)> of_sample{};
-    const std::size_t count = sum.per_layer ? layers : 1;
+  void send_weights(const request_type& request, const on_host::sum_request<Scalar>& sum) {
+    const std::size_t count = sum.per_layer ? net().layers() : 1;
     for (std::size_t b = 0; b < request.count; ++b) {
-      sum.weigh(sum.weigher, facts_of(request, b, true), of_sample.data());
-      for (std::size_t layer = 0; layer < count; ++layer) weights_[layer * memory_.max_batch() + b] = of_sample[layer];
+      sum.weigh(sum.weigher, facts_of(request, b, true), weights_of_sample_.data());
+      for (std::size_t layer = 0; layer < count; ++layer) {
+        weights_[layer * memory_.max_batch() + b] = weights_of_sample_[layer];
+      }
     }
     memory_.put(memory_.places().weights, weights_.data(), count * memory_.max_batch());
   }
   template <class Launcher>
-  void form_sum(const request_type& request, const on_host::sum_request<scalar>& sum, const Launcher& launch,
+  void form_sum(const request_type& request, const on_host::sum_request<Scalar>& sum, const Launcher& launch,
                 const method_choice& method) {
     const arena_layout& places = memory_.places();
     if (!sum.unit) send_weights(request, sum);
     launch.sum({.method = method,
-                .weights = sum.unit ? nullptr : memory_.template at<const scalar>(places.weights),
+                .weights = sum.unit ? nullptr : memory_.template at<const Scalar>(places.weights),
                 .per_layer = sum.per_layer,
                 .squares = sum.squares,
                 .samples = static_cast<int>(request.count)});
-    update_kernel<scalar> reduce{};
+    update_kernel<Scalar> reduce{};
     reduce.state = memory_.state();
     reduce.settings.divisor = 1;
-    reduce.lanes = memory_.template at<const scalar>(places.sums);
-    reduce.lane_count = lane_count<Network>;
-    reduce.lane_stride = reduce.count = static_cast<std::int64_t>(parameter_count);
-    reduce.released = memory_.template at<scalar>(places.released);
+    reduce.lanes = memory_.template at<const Scalar>(places.sums);
+    reduce.lane_count = lane_count(net());
+    reduce.lane_stride = reduce.count = static_cast<std::int64_t>(net().parameters);
+    reduce.released = memory_.template at<Scalar>(places.released);
     reduce.rule = update::release_only;
     memory_.device().launch(reduce, reduce.blocks());
-    memory_.get(total_.data(), places.released, parameter_count);
-    const auto scale = static_cast<scalar>(sum.scale);
-    for (std::size_t i = 0; i < parameter_count; ++i) {
-      const scalar value = scale == 1 ? total_[i] : scale * total_[i];
+    memory_.get(total_.data(), places.released, net().parameters);
+    const auto scale = static_cast<Scalar>(sum.scale);
+    for (std::size_t i = 0; i < net().parameters; ++i) {
+      const Scalar value = scale == 1 ? total_[i] : scale * total_[i];
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
   }
   template <class Target>
-  void write_rows(const request_type& request, const batch_view<scalar, Target>& view, const method_choice& method) {
+  void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
-    row_kernel<scalar, Target, sum_threads> kernel{
+    row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
         .samples = view,
         .method = method,
-        .weights = weighted ? memory_.template at<const scalar>(places.weights) : nullptr,
+        .weights = weighted ? memory_.template at<const Scalar>(places.weights) : nullptr,
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
-        .leaf_blocks = leaf_blocks<Network>,
-        .rows = memory_.template at<scalar>(places.rows)};
-    const std::size_t together = rows_at_a_time<Network>(memory_.max_batch());
+        .leaf_blocks = leaf_blocks(net()),
+        .rows = memory_.template at<Scalar>(places.rows)};
+    const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
     for (std::size_t first = 0; first < request.count; first += together) {
       const std::size_t count = std::min(together, request.count - first);
       kernel.first_sample = static_cast<int>(first);
-      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks<Network>);
-      memory_.get(request.rows + first * parameter_count, places.rows, count * parameter_count);
+      memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
+      memory_.get(request.rows + first * net().parameters, places.rows, count * net().parameters);
     }
   }
 
-  network_memory<Network, Device> memory_;
-  std::vector<scalar> inputs_;
+  network_memory<Scalar, Device> memory_;
+  std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
   std::vector<double> losses_;
-  std::vector<scalar> outputs_;
+  std::vector<Scalar> outputs_;
   std::vector<norm_bound> norms_;
   std::vector<on_host::norm_part> parts_;
   std::vector<double> projections_;
-  std::vector<scalar> weights_;
-  std::vector<scalar> total_;
+  std::vector<Scalar> weights_;
+  std::vector<Scalar> weights_of_sample_;
+  std::vector<Scalar> total_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -26050,11 +27404,17 @@ class basic_device_executor {
   /// The library's own: what a trainer keeps on the device.
   template <class Network, class Loss>
   using trainer = on_device::trainer<Network, Loss, Device>;
-  /// The library's own: the memory of a tape.
+  /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
   template <class Network>
   [[nodiscard]] detail::remote_memory make_tape(std::size_t max_batch) const {
-    using engine = on_device::engine<Network, Device>;
-    auto made = std::make_shared<engine>(device_, max_batch, options_);
+    using engine = on_device::engine<typename Network::scalar, Device>;
+    if (max_batch > on_device::most_batch<Network>) {
+      throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
+                                  ", but on a device a batch of this network has at most " +
+                                  std::to_string(on_device::most_batch<Network>) + " samples");
+    }
+    auto made = std::make_shared<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
+                                         on_device::program<Network>::windows());
     const std::size_t bytes = made->bytes();
     return {std::move(made), &detail::kind_mark<engine>, bytes};
   }
@@ -26062,12 +27422,28 @@ class basic_device_executor {
   template <bool Backward, class Network, class Loss>
   void run(const Network& network, const batch<Network, Loss>& samples, tape<Network>& tape,
            const on_host::run_request<typename Network::scalar>& request) const {
-    engine_of(tape).template run<Backward>(network, samples, request);
+    using scalar = typename Network::scalar;
+    using target = target_of<Loss, scalar>;
+    using samples_type = batch<Network, Loss>;
+    constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
+    static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
+                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
+    on_device::sample_feed<Device, scalar, target> feed;
+    feed.context = &samples;
+    feed.input = [](const void* self, std::size_t sample) {
+      return static_cast<const samples_type*>(self)->input(sample);
+    };
+    feed.targets = [](const void* self, std::size_t sample) {
+      return static_cast<const samples_type*>(self)->targets(sample);
+    };
+    feed.target_count = target_count;
+    feed.launch = on_device::sample_launcher_of<Device, Network, Loss>;
+    engine_of(tape).template run<Backward, on_device::layered_of<Network>>(network.all_parameters(), feed, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
-  [[nodiscard]] on_device::engine<Network, Device>& engine_of(tape<Network>& tape) const {
-    using engine = on_device::engine<Network, Device>;
+  [[nodiscard]] on_device::engine<typename Network::scalar, Device>& engine_of(tape<Network>& tape) const {
+    using engine = on_device::engine<typename Network::scalar, Device>;
     const detail::remote_memory& remote = on_host::tape_access::remote(tape);
     engine* found = remote.kind == &detail::kind_mark<engine> ? static_cast<engine*>(remote.memory.get()) : nullptr;
     if (found == nullptr || &found->memory().device() != device_.get()) {
@@ -26165,9 +27541,11 @@ template <class Network, on_device::device Device>
   print(
       "total  %zu parameters, %d lanes, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches of up "
       "to %zu\n",
-      Network::parameter_count, on_device::lane_count<Network>, executor.options().tf32 ? "TF32" : "no TF32",
+      Network::parameter_count, on_device::lane_count(on_device::facts_of<Network>),
+      executor.options().tf32 ? "TF32" : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
-      on_device::lay_out<Network>(batch.count).bytes, batch.count);
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
+      batch.count);
   return text;
 }
 
@@ -26181,48 +27559,53 @@ template <class Network, on_device::device Device>
 
 namespace pergrad::inline v0_1::on_device {
 
-/// What `dp_sgd` keeps on a device. Refers to the executor, the network and the tape.
-template <class Network, class Loss, class Device>
-class trainer {
- public:
-  using scalar = typename Network::scalar;
-  using target = target_of<Loss, scalar>;
-  using records_type = dataset<typename Network::input_value, target>;
-  static constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-  static constexpr std::size_t layers = pergrad::detail::layer_groups<Network>;
+/// The network that is trained, as far as its type matters.
+template <class Scalar>
+struct trained_network {
+  pergrad::detail::remote_parameters* remote = nullptr;
+  const void* network = nullptr;
+  std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
+};
 
-  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
-          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
-      : executor_{&executor},
-        network_{&network},
-        memory_{&executor.engine_of(tape).memory()},
+/// A trainer of any network. `Layered`: as of the launcher.
+template <class Scalar, class Target, int Layered, class Device>
+class network_trainer {
+ public:
+  using records_type = dataset<Scalar, Target>;
+  using launch_type = sample_launcher<Device, Scalar, Target>;
+
+  network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
+                  network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
+                  const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+      : device_{std::move(device)},
+        network_{network},
+        memory_{&memory},
+        launch_{launch},
+        target_count_{target_count},
         options_{options},
         settings_{.noise = make_stream(key, random_purpose::gradient_noise, 0),
-                  .deviation = pergrad::detail::rounded_up<scalar>(options.noise->value() * sensitivity),
+                  .deviation = pergrad::detail::rounded_up<Scalar>(options.noise->value() * sensitivity),
                   .divisor = 1,
                   .scale = 1 / options.divisor->value(),
-                  .momentum = static_cast<scalar>(options.momentum),
+                  .momentum = static_cast<Scalar>(options.momentum),
                   .beta1 = options.adam.beta1,
                   .beta2 = options.adam.beta2,
                   .stability = options.adam.stability} {
-    parts_.reserve(memory_->max_batch() * layers);
-    const std::size_t bytes = Network::parameter_count * sizeof(scalar);
-    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().first_moment), bytes);
-    memory_->device().fill_zero(memory_->template at<scalar>(memory_->places().second_moment), bytes);
-    auto& remote = pergrad::detail::network_access::remote(network);
-    pergrad::detail::network_access::pull(network);
-    remote = {this, [](void* self, void* parameters) { static_cast<trainer*>(self)->fetch_parameters(parameters); }};
+    parts_.reserve(memory_->max_batch() * net().layers());
+    const std::size_t bytes = net().parameters * sizeof(Scalar);
+    device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
+    device_->fill_zero(memory_->template at<Scalar>(memory_->places().second_moment), bytes);
+    take_over();
   }
-  trainer(const trainer&) = delete;
-  trainer& operator=(const trainer&) = delete;
-  ~trainer() {
-    auto& remote = pergrad::detail::network_access::remote(*network_);
-    if (remote.context != this) return;
+  network_trainer(const network_trainer&) = delete;
+  network_trainer& operator=(const network_trainer&) = delete;
+  ~network_trainer() {
+    if (network_.remote->context != this) return;
     try {
-      pergrad::detail::network_access::pull(*network_);
+      static_cast<void>(host_parameters());
     } catch (...) {  // the device is gone: the host's copy is the newest there is
     }
-    remote = {};
+    *network_.remote = {};
   }
 
   /// The rule that weighs samples.
@@ -26234,17 +27617,13 @@ class trainer {
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
-    std::array<int, Layers> groups{};
-    for (std::size_t layer = 0; layer < Layers; ++layer) groups[layer] = static_cast<int>(layer);
+    std::vector<int> groups(Layers);
+    for (std::size_t layer = 0; layer != Layers; ++layer) groups[layer] = static_cast<int>(layer);
     clip_groups(groups, rule.bounds);
   }
   template <std::size_t Groups>
   void clip_with(const pergrad::detail::group_clip<Groups>& rule) {
-    std::array<int, layers> groups{};
-    for (std::size_t layer = 0; layer < layers; ++layer) {
-      groups[layer] = static_cast<int>(on_host::program<Network>::table.clipping_group[layer]);
-    }
-    clip_groups(groups, rule.bounds);
+    clip_groups({net().groups.begin(), net().groups.end()}, rule.bounds);
   }
 
   /// The numbers of the data set have changed where they lie: the next step copies them again.
@@ -26256,32 +27635,32 @@ class trainer {
   void prepare(const records_type& records) {
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
-    auto& remote = pergrad::detail::network_access::remote(*network_);
-    if (remote.changed) {
-      const auto parameters = std::as_const(*network_).all_parameters();
+    if (network_.remote->context != this) take_over();
+    if (network_.remote->changed) {
+      const std::span<const Scalar> parameters = host_parameters();
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
-      remote.changed = false;
+      network_.remote->changed = false;
     }
     const void* inputs = records.size() == 0 ? nullptr : records.input(0);
     if (captured_ && inputs == inputs_ && records.targets().data() == targets_ && records.size() == record_count_)
       return;
-    const std::size_t input_bytes = records.size() * Network::input_shape.size() * sizeof(scalar);
+    const std::size_t input_bytes = records.size() * net().input_size * sizeof(Scalar);
     const std::size_t target_start = (input_bytes + 255) / 256 * 256;
     const std::size_t bytes = target_start + records.targets().size_bytes();
     captured_ = false;
     if (records_.bytes() < bytes) {
       records_ = allocation<Device>{};
-      records_ = {executor_->shared_device(), bytes};
+      records_ = {device_, bytes};
     }
     if (records.size() > 0) {
-      upload_inputs(static_cast<const scalar*>(inputs), records.size() * Network::input_shape.size());
-      memory_->device().upload(records_.template at<void>(target_start), records.targets().data(),
-                               records.targets().size_bytes());
+      upload_inputs(static_cast<const Scalar*>(inputs), records.size() * net().input_size);
+      device_->upload(records_.template at<void>(target_start), records.targets().data(),
+                      records.targets().size_bytes());
     }
     inputs_ = inputs;
     targets_ = records.targets().data();
     record_count_ = records.size();
-    capture(records_.template at<const scalar>(0), records_.template at<const target>(target_start));
+    capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
   }
 
   /// One physical batch. With `last`, noise of step `noise_step` is added and the parameters are updated.
@@ -26299,18 +27678,19 @@ class trainer {
       state.correction = bias.correction;
     }
     memory_->announce(state, records.data());
-    memory_->device().replay(graph_);
+    device_->replay(graph_);
     position_ = last ? 0 : position_ + records.size();
     if (last) {
       ++updates_;
       is_released_ = true;
-      pergrad::detail::network_access::remote(*network_).newer = true;
+      network_.remote->newer = true;
     }
   }
 
   /// Private values of the last physical batch. Waits for the device.
   void fetch_facts(std::span<double> losses, std::span<double> norms) {
     memory_->get(losses.data(), memory_->places().losses, losses.size());
+    const std::size_t layers = net().layers();
     parts_.resize(norms.size() * layers);
     memory_->get(parts_.data(), memory_->places().norms, parts_.size());
     for (std::size_t b = 0; b < norms.size(); ++b) {
@@ -26320,19 +27700,21 @@ class trainer {
     }
   }
   /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
-  void fetch_update(std::span<scalar> to) const {
+  void fetch_update(std::span<Scalar> to) const {
     if (is_released_) {
       memory_->get(to.data(), memory_->places().released, to.size());
     } else {
-      std::ranges::fill(to, scalar{0});
+      std::ranges::fill(to, Scalar{0});
     }
   }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
 
  private:
-  template <std::size_t Layers, std::size_t Groups>
-  void clip_groups(const std::array<int, Layers>& groups, const std::array<double, Groups>& bounds) {
+  [[nodiscard]] const network_facts& net() const noexcept { return memory_->net(); }
+  [[nodiscard]] std::span<const Scalar> host_parameters() const { return network_.all_parameters(network_.network); }
+
+  void clip_groups(const std::vector<int>& groups, std::span<const double> bounds) {
     const arena_layout& places = memory_->places();
     memory_->put(places.groups, groups.data(), groups.size());
     memory_->put(places.bounds, bounds.data(), bounds.size());
@@ -26340,32 +27722,35 @@ class trainer {
     rule_.kind = clip_rule::kind_type::grouped;
     rule_.bounds = memory_->template at<const double>(places.bounds);
     rule_.group_of = memory_->template at<const int>(places.groups);
-    rule_.groups = static_cast<int>(Groups);
+    rule_.groups = static_cast<int>(bounds.size());
   }
   /// With TF32 the device's copy is rounded; its kernels read it as it is.
-  void upload_inputs(const scalar* inputs, std::size_t count) {
-    if (!memory_->tf32())
-      return memory_->device().upload(records_.template at<void>(0), inputs, count * sizeof(scalar));
-    std::vector<scalar> part(std::min(count, std::size_t{1} << 16U));
+  void upload_inputs(const Scalar* inputs, std::size_t count) {
+    if (!memory_->tf32()) return device_->upload(records_.template at<void>(0), inputs, count * sizeof(Scalar));
+    std::vector<Scalar> part(std::min(count, std::size_t{1} << 16U));
     for (std::size_t first = 0; first < count; first += part.size()) {
       const std::size_t size = std::min(part.size(), count - first);
       for (std::size_t i = 0; i < size; ++i) part[i] = round_to_tf32(inputs[first + i]);
-      memory_->device().upload(records_.template at<scalar>(first * sizeof(scalar)), part.data(),
-                               size * sizeof(scalar));
+      device_->upload(records_.template at<Scalar>(first * sizeof(Scalar)), part.data(), size * sizeof(Scalar));
     }
   }
+  /// From now on the newest parameters are here. They may have been with another trainer of the same network.
+  void take_over() {
+    if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
+    *network_.remote = {
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
+  }
   void fetch_parameters(void* to) const {
-    memory_->get(static_cast<scalar*>(to), memory_->places().parameters,
-                 Network::parameter_count + Network::frozen_parameter_count);
+    memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const scalar* inputs, const target* targets) {
-    const auto samples = memory_->samples(inputs, targets, target_count);
-    const launcher<Network, Device, target> launch{*memory_, samples};
+  void capture(const Scalar* inputs, const Target* targets) {
+    const auto samples = memory_->samples(inputs, targets, target_count_);
+    const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
-    graph_ = memory_->device().capture([&] {
-      launch.template samples<Loss>({.rule = rule_, .samples = most});
-      launch.sum({.weights = memory_->template at<const scalar>(memory_->places().weights),
+    graph_ = device_->capture([&] {
+      launch.samples({.rule = rule_, .samples = most});
+      launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
                   .samples = most});
       launch_update();
@@ -26378,26 +27763,28 @@ class trainer {
   }
   void launch_update() {
     const arena_layout& places = memory_->places();
-    const update_kernel<scalar> kernel{.state = memory_->state(),
+    const update_kernel<Scalar> kernel{.state = memory_->state(),
                                        .settings = settings_,
-                                       .lanes = memory_->template at<const scalar>(places.sums),
-                                       .lane_count = lane_count<Network>,
-                                       .lane_stride = static_cast<std::int64_t>(Network::parameter_count),
-                                       .count = static_cast<std::int64_t>(Network::parameter_count),
+                                       .lanes = memory_->template at<const Scalar>(places.sums),
+                                       .lane_count = lane_count(net()),
+                                       .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                       .count = static_cast<std::int64_t>(net().parameters),
                                        .parameters = memory_->parameters(),
-                                       .first = memory_->template at<scalar>(places.first_moment),
-                                       .second = memory_->template at<scalar>(places.second_moment),
-                                       .released = memory_->template at<scalar>(places.released),
+                                       .first = memory_->template at<Scalar>(places.first_moment),
+                                       .second = memory_->template at<Scalar>(places.second_moment),
+                                       .released = memory_->template at<Scalar>(places.released),
                                        .rule = rule(),
                                        .noise = 1};
-    memory_->device().launch(kernel, kernel.blocks());
+    device_->launch(kernel, kernel.blocks());
   }
 
-  const basic_device_executor<Device>* executor_;
-  Network* network_;
-  network_memory<Network, Device>* memory_;
+  std::shared_ptr<Device> device_;
+  trained_network<Scalar> network_;
+  network_memory<Scalar, Device>* memory_;
+  launch_type launch_;
+  std::size_t target_count_;
   dp_sgd_options options_;
-  update_settings<scalar> settings_{};
+  update_settings<Scalar> settings_{};
   clip_rule rule_;
   allocation<Device> records_;
   const void* inputs_ = nullptr;
@@ -26409,6 +27796,27 @@ class trainer {
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
   std::vector<norm_bound> parts_;
+};
+
+/// What `dp_sgd` keeps on a device. Refers to the network and the tape.
+template <class Network, class Loss, class Device>
+class trainer : public network_trainer<typename Network::scalar, target_of<Loss, typename Network::scalar>,
+                                       layered_of<Network>, Device> {
+  using scalar = typename Network::scalar;
+
+ public:
+  trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
+          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+      : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
+            executor.shared_device(),
+            {&pergrad::detail::network_access::remote(network), &network,
+             [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+            executor.engine_of(tape).memory(),
+            sample_launcher_of<Device, Network, Loss>,
+            Loss::target_count(Network::output_shape),
+            options,
+            key,
+            sensitivity} {}
 };
 
 }  // namespace pergrad::inline v0_1::on_device
