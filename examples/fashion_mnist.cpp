@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   };
   const auto run = [&](example::run_report& report) {
     report.network = "CNN, " + activation;
-    report.own_options = {{"activation", activation}};
+    report.add_option("activation", activation);
     activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, runs_on>(report)
                          : example::train_on_fashion_mnist<cnn<pg::tanh>, runs_on>(report);
   };

@@ -10,12 +10,12 @@
 #include <cstdio>
 #include <functional>
 #include <limits>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 namespace example {
@@ -50,14 +50,15 @@ void binder::text(const std::string& name, std::string& member, const std::strin
                       }});
 }
 
-void binder::choice(const std::string& name, std::string& member, const std::set<std::string>& allowed,
+void binder::choice(const std::string& name, std::string& member, std::vector<std::string> allowed,
                     const std::string& help) {
+  std::ranges::sort(allowed);
   std::string list;
   for (const std::string& word : allowed) {
     list += (list.empty() ? "" : "|") + word;
   }
-  entries_.push_back({name, member, help, list, [&member, allowed, list](const std::string& text) {
-                        if (!allowed.contains(text)) {
+  entries_.push_back({name, member, help, list, [&member, allowed = std::move(allowed), list](const std::string& text) {
+                        if (std::ranges::find(allowed, text) == allowed.end()) {
                           throw refused("needs one of " + list + ", got '" + text + "'");
                         }
                         member = text;
@@ -65,6 +66,8 @@ void binder::choice(const std::string& name, std::string& member, const std::set
 }
 
 }  // namespace cli
+
+bool options::has(const std::string& name) const { return std::ranges::find(given, name) != given.end(); }
 
 std::string shortest(double value) {
   char text[64];
@@ -95,7 +98,7 @@ void add_options(CLI::App& app, const cli::binder& bind, options& chosen) {
       } catch (const cli::refused& error) {
         throw CLI::ValidationError("--" + each.name(), error.what());
       }
-      chosen.given.insert(each.name());
+      chosen.given.insert(std::ranges::lower_bound(chosen.given, each.name()), each.name());
     };
     CLI::Option* const option = app.add_option_function<std::string>("--" + each.names, read, each.help);
     option->type_name(each.type);

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -33,9 +32,9 @@ struct options {
   std::size_t threads = 1;
   std::string data;
   std::string out = "out";
-  std::set<std::string> given;
+  std::vector<std::string> given;  ///< sorted
 
-  [[nodiscard]] bool has(const std::string& name) const { return given.contains(name); }
+  [[nodiscard]] bool has(const std::string& name) const;
 };
 
 /// A combination of options that cannot be carried out; ends the program as a bad value does, with exit code 2.
@@ -121,8 +120,7 @@ class binder {
 
   void text(const std::string& name, std::string& member, const std::string& kind, const std::string& help);
 
-  void choice(const std::string& name, std::string& member, const std::set<std::string>& allowed,
-              const std::string& help);
+  void choice(const std::string& name, std::string& member, std::vector<std::string> allowed, const std::string& help);
 
   [[nodiscard]] const std::vector<entry>& entries() const noexcept { return entries_; }
 

@@ -15,32 +15,12 @@
 
 namespace example {
 
-[[nodiscard]] inline program fashion_mnist_program(const std::string& name, const std::string& title,
-                                                   const std::string& purpose) {
-  program what;
-  what.name = name;
-  what.title = title;
-  what.purpose = purpose;
-  what.record = "image";
-  what.dataset = "Fashion-MNIST";
-  what.data_help = "folder with the four files of Fashion-MNIST, gzipped or not";
-  what.size = std::to_string(fashion_mnist_constants::dataset_size);
-  what.most_batch = fashion_mnist_constants::dataset_size;
-  what.defaults.data = "/usr/share/datasets/fashion-mnist";
-  return what;
-}
+/// The program's options and words; the caller's are its name, the title of its chart and a sentence for --help.
+[[nodiscard]] program fashion_mnist_program(const std::string& name, const std::string& title,
+                                            const std::string& purpose);
 
 /// What a report says of the data set.
-inline void describe_fashion_mnist(run_report& report) {
-  using constants = fashion_mnist_constants;
-  report.labels.assign(constants::labels.begin(), constants::labels.end());
-  report.dataset_size = constants::dataset_size;
-  report.public_constants = {{"image_height", constants::side},
-                             {"image_width", constants::side},
-                             {"classes", constants::classes},
-                             {"pixel_mean", constants::pixel_mean},
-                             {"pixel_deviation", constants::pixel_deviation}};
-}
+void describe_fashion_mnist(run_report& report);
 
 /// Trains a network whose input has 28 x 28 values, in any shape.
 template <class Network, class Executor = pergrad::host>

@@ -148,6 +148,10 @@ void write_file(const std::string& directory, const std::string& name, std::stri
 
 }  // namespace
 
+void run_report::add_option(const std::string& name, const std::string& value) {
+  own_options.emplace_back(name, value);
+}
+
 std::string epsilon_text(double epsilon) {
   char text[64];
   const double scaled = epsilon * 1e4 * (1 - 1e-12);  // not up by a rounding error

@@ -39,6 +39,9 @@ struct fact {
 };
 
 struct run_report {
+  /// Notes an option that only this program has.
+  void add_option(const std::string& name, const std::string& value);
+
   program what;
   options chosen;
   std::vector<fact> own_options;       ///< those that only this program has

@@ -30,6 +30,8 @@ using clock_type = std::chrono::steady_clock;
 
 pergrad::dp_sgd_options private_options(run_report& report) {
   const options& chosen = report.chosen;
+  report.pergrad_version = std::string(pergrad::version);
+  report.initial_weights_seed = chosen.seed.value_or(1);  // the weights before training are public
   if (chosen.batch > report.dataset_size) {
     throw bad_value("--batch: " + std::to_string(chosen.batch) + " is more than the " +
                     std::to_string(report.dataset_size) + " training " + report.what.record + "s");
@@ -61,7 +63,14 @@ pergrad::dp_sgd_options private_options(run_report& report) {
   return made;
 }
 
-void train_for_epochs(const training_run& run, run_report& report) {
+void begin_report(run_report& report, std::size_t train_size, std::size_t test_size) {
+  check_output_folder(report.chosen.out);
+  report.train_size = train_size;
+  report.test_size = test_size;
+  print_header(report);
+}
+
+void train_for_epochs(training_run& run, run_report& report, const std::function<pergrad::classifier_result()>& test) {
   const options& chosen = report.chosen;
   if (!run.within_budget()) {
     throw bad_value("with this --noise-multiplier a single step exceeds epsilon " + shortest(chosen.epsilon));
@@ -80,9 +89,9 @@ void train_for_epochs(const training_run& run, run_report& report) {
     }
     run.wait();
     const double seconds = seconds_since(start);
-    const pergrad::classifier_result result = run.test();
+    const pergrad::classifier_result result = test();
     const std::size_t steps = run.steps();
-    const double spent = steps == 0 ? 0.0 : run.epsilon();
+    const double spent = steps == 0 ? 0.0 : run.epsilon(pergrad::delta{chosen.delta});
     report.epochs.push_back({steps, static_cast<double>(steps) / static_cast<double>(epoch_steps), result.mean_loss,
                              result.accuracy, spent, seconds});
     bar.clear();

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <utility>
 
 #include <pergrad.hpp>
@@ -17,27 +16,55 @@
 #include "cli.hpp"
 #include "confusion.hpp"
 #include "executor.hpp"
-#include "lines.hpp"
 #include "report.hpp"
 
 namespace example {
 
 /// Everything the privacy guarantee depends on: q, sigma, the number of steps and the budget. None of it is computed
-/// from the training data: q uses the public size of the data set, report.dataset_size. Throws bad_value.
+/// from the training data: q uses the public size of the data set, report.dataset_size. Notes it in the report. Throws
+/// bad_value.
 [[nodiscard]] pergrad::dp_sgd_options private_options(run_report& report);
 
+/// Checks that the report can be written, notes the sizes of the data sets and prints what begins.
+void begin_report(run_report& report, std::size_t train_size, std::size_t test_size);
+
 /// What the loop over epochs asks of a training run, whatever its network and its executor.
-struct training_run {
-  std::function<bool()> within_budget;
-  std::function<void()> step;
-  std::function<void()> wait;  ///< until the steps are done; a device may still be at them
-  std::function<std::size_t()> steps;
-  std::function<double()> epsilon;
-  std::function<pergrad::classifier_result()> test;
+class training_run {
+ public:
+  training_run() = default;
+  training_run(const training_run&) = delete;
+  training_run& operator=(const training_run&) = delete;
+  [[nodiscard]] virtual bool within_budget() const = 0;
+  virtual void step() = 0;
+  virtual void wait() = 0;  ///< until the steps are done; a device may still be at them
+  [[nodiscard]] virtual std::size_t steps() const = 0;
+  [[nodiscard]] virtual double epsilon(pergrad::delta delta) const = 0;
+
+ protected:
+  ~training_run() = default;
 };
 /// Trains until the planned steps are made, the budget is spent or somebody presses Ctrl-C. What is printed for every
 /// epoch is measured on the test set, which is public; the training loss is as private as the data. Throws bad_value.
-void train_for_epochs(const training_run& run, run_report& report);
+/// `test` measures the network on the test set.
+void train_for_epochs(training_run& run, run_report& report, const std::function<pergrad::classifier_result()>& test);
+
+/// A trainer with its source of noise and its data set.
+template <class Trainer, class Records, class Executor>
+class run_of final : public training_run {
+ public:
+  run_of(Trainer& trainer, const Records& records, const Executor& exec)
+      : trainer_{trainer}, records_{records}, exec_{exec} {}
+  [[nodiscard]] bool within_budget() const override { return trainer_.within_budget(); }
+  void step() override { trainer_.step(records_); }
+  void wait() override { wait_for(exec_); }
+  [[nodiscard]] std::size_t steps() const override { return static_cast<std::size_t>(trainer_.steps()); }
+  [[nodiscard]] double epsilon(pergrad::delta delta) const override { return trainer_.epsilon(delta); }
+
+ private:
+  Trainer& trainer_;
+  const Records& records_;
+  const Executor& exec_;
+};
 
 /// Trains with the given source of noise. `test` measures the network on the test set.
 template <class Network, class Executor, class Value, class Generator>
@@ -45,14 +72,8 @@ void train_with(Generator generator, const pergrad::dp_sgd_options& private_choi
                 run_report& report, const pergrad::dataset<Value, std::int32_t>& train_set,
                 const std::function<pergrad::classifier_result()>& test) {
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, private_choices, std::move(generator)};
-  training_run run;
-  run.within_budget = [&] { return trainer.within_budget(); };
-  run.step = [&] { trainer.step(train_set); };
-  run.wait = [&] { wait_for(exec); };
-  run.steps = [&] { return static_cast<std::size_t>(trainer.steps()); };
-  run.epsilon = [&] { return trainer.epsilon(pergrad::delta{report.chosen.delta}); };
-  run.test = test;
-  train_for_epochs(run, report);
+  run_of run{trainer, train_set, exec};
+  train_for_epochs(run, report, test);
 }
 
 /// Trains a network and fills in the report, of which `labels`, `network`, `dataset_size`, `own_options` and
@@ -64,15 +85,10 @@ void train_privately(run_report& report, Load&& load) {
   const options& chosen = report.chosen;
   report.executor = describe_executor<Executor>(chosen);
   report.parameters = Network::parameter_count;
-  report.pergrad_version = std::string(pergrad::version);
-  report.initial_weights_seed = chosen.seed.value_or(1);  // the weights before training are public
   const auto private_choices = private_options(report);
   require_executor<Executor>();
   const auto [train_set, test_set] = load();
-  check_output_folder(chosen.out);
-  report.train_size = train_set.size();
-  report.test_size = test_set.size();
-  print_header(report);
+  begin_report(report, train_set.size(), test_set.size());
   const Executor exec = make_executor<Executor>(chosen);
   Network net{exec, pergrad::kaiming_uniform{report.initial_weights_seed}};
   const std::function<pergrad::classifier_result()> test = [&, &records = test_set] {
