@@ -120,13 +120,18 @@ struct node_worker {
       const auto bias_of = [&](int i) {
         return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
       };
-      if (parts == 1) {
-        for_each(count, [&](int i) { y[place(i)] = sum_of(i, 0) + bias_of(i); });
-        return;
-      }
       block.each([&](int t) {
-        if (t < count * parts) scratch[t] = sum_of(t / parts, t % parts);
+        for (int k = t; k < count * parts; k += Threads) {  // at most one for a thread that shares
+          const int i = parts == 1 ? k : k / parts;
+          const Scalar sum = sum_of(i, k - i * parts);
+          if (parts == 1) {
+            y[place(i)] = sum + bias_of(i);
+          } else {
+            scratch[k] = sum;
+          }
+        }
       });
+      if (parts == 1) return;
       block.each([&](int t) {
         if (t >= count) return;
         Scalar sum = bias_of(t);

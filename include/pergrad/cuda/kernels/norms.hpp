@@ -53,8 +53,7 @@ struct norm_worker {
       case norm_method::product:
         return by_product(leaf, part);
       case norm_method::gram:
-        gram(leaf, part);
-        return rounding(leaf, false, part);
+        return by_positions(leaf, true, false, part);
       default:
         return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
     }
@@ -64,9 +63,7 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (method == norm_method::product) return by_product(leaf, part);
-    if (method == norm_method::gram) {
-      gram(leaf, part);
-    } else {
+    if (method != norm_method::gram) {
       sums own;
       block.each([&](int t) {
         double sum = 0;
@@ -76,7 +73,7 @@ struct norm_worker {
       const double squared = block.sum(own, partial);
       block.once([&] { part.squared += squared; });
     }
-    rounding(leaf, true, part);
+    by_positions(leaf, method == norm_method::gram, true, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
                       norm_bound& part) const {
@@ -153,82 +150,70 @@ struct norm_worker {
     }
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s).
-  PERGRAD_HD void gram(const outer_leaf& leaf, norm_bound& part) const {
+  /// With `gram`, the norm itself: sum_{t,s} (x_t · x_s)(delta_t · delta_s). In any case what rounding adds to one
+  /// sample's share of a sum over positions, which is of the diagonal: slack = (γ sum_t |x_t||delta_t|)²; and with
+  /// `scaled`, where w delta is formed first, spread = sum_t |x_t| sqrt(p).
+  PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
     const affine_view& view = leaf.view;
     const int positions = view.positions();
     for (int group = 0; group < view.groups; ++group) {
       sums entries;
       sums magnitudes;
-      block.each([&](int thread) {
-        double sum = 0;
-        double magnitude = 0;
-        for (int pair = thread; pair < positions * positions; pair += Threads) {
-          const int t = pair / positions;
-          const int s = pair % positions;
-          if (s > t) continue;
-          const double entry = view_dot(leaf, group, t, s) * delta_dot(leaf, group, t, s);
-          sum += s == t ? entry : 2 * entry;
-          if (s == t) magnitude += square_root(entry);
-        }
-        entries[thread] = sum;
-        magnitudes[thread] = magnitude;
-      });
-      const double sum = block.sum(entries, partial);
-      const double magnitude = block.sum(magnitudes, partial);
-      constexpr double unit = limits::epsilon<double>;
-      block.once([&] {
-        const double terms = view.view_width() + view.outputs + 2 * positions + 8;
-        part.squared += sum > 0 || sum != sum ? sum : 0;
-        part.error += terms * unit * magnitude * magnitude;
-      });
-    }
-  }
-  /// What rounding adds to one sample's share of a sum over positions: slack = (γ sum_t |x_t||delta_t|)²; and where
-  /// w delta is formed first, spread = sum_t |x_t| sqrt(p).
-  PERGRAD_HD void rounding(const outer_leaf& leaf, bool scaled, norm_bound& part) const {
-    const affine_view& view = leaf.view;
-    for (int group = 0; group < view.groups; ++group) {
-      sums magnitudes;
+      sums spreads;
       sums x_sums;
       sums delta_sums;
-      sums spreads;
       block.each([&](int thread) {
+        double entry_sum = 0;
         double magnitude = 0;
         double spread = 0;
         double x_sum = 0;
         double delta_sum = 0;
-        for (int t = thread; t < view.positions(); t += Threads) {
-          const double x_squared = view_dot(leaf, group, t, t);
-          const double delta_squared = delta_dot(leaf, group, t, t);
-          magnitude += square_root(x_squared * delta_squared);
-          x_sum += square_root(x_squared);
-          delta_sum += square_root(delta_squared);
-          spread += square_root(x_squared * view.outputs);
+        for (int pair = thread; pair < (gram ? positions * positions : positions); pair += Threads) {
+          const int t = gram ? pair / positions : pair;
+          const int s = gram ? pair % positions : pair;
+          if (s > t) continue;
+          const double x_product = view_dot(leaf, group, t, s);
+          const double delta_product = delta_dot(leaf, group, t, s);
+          const double entry = x_product * delta_product;
+          entry_sum += s == t ? entry : 2 * entry;
+          if (s != t) continue;
+          magnitude += square_root(entry);
+          spread += square_root(x_product * view.outputs);
+          if constexpr (has_lost_squares) {
+            x_sum += square_root(x_product);
+            delta_sum += square_root(delta_product);
+          }
         }
-        spreads[thread] = spread;
+        entries[thread] = entry_sum;
         magnitudes[thread] = magnitude;
+        spreads[thread] = spread;
         x_sums[thread] = x_sum;
         delta_sums[thread] = delta_sum;
       });
+      const double squared = block.sum(entries, partial);
       const double magnitude = block.sum(magnitudes, partial);
-      const double x_sum = block.sum(x_sums, partial);
-      const double delta_sum = block.sum(delta_sums, partial);
-      const double spread = block.sum(spreads, partial);
-      constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
+      const double spread = scaled ? block.sum(spreads, partial) : 0;
+      const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
+      const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
-        const double bound = (view.positions() + 2) * unit * magnitude;
+        if (gram) {
+          const double terms = view.view_width() + view.outputs + 2 * positions + 8;
+          part.squared += squared > 0 || squared != squared ? squared : 0;
+          part.error += terms * limits::epsilon<double> * magnitude * magnitude;
+        }
+        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;
-        if (scaled) part.spread += spread;
+        part.spread += spread;
         part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
       });
     }
   }
 
   /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
+  static constexpr bool has_lost_squares = std::is_same_v<Scalar, double>;
   [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
                                                       double delta_squared) noexcept {
-    if constexpr (std::is_same_v<Scalar, double>) {
+    if constexpr (has_lost_squares) {
       constexpr double least = limits::least_subnormal<double>;
       return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
     } else {

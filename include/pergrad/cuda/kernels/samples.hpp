@@ -141,6 +141,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
     if (tf32 == 0 || count == 0) return;
     block.each([&](int t) {
+      PERGRAD_ROLLED
       for (int i = t; i < count; i += Threads) at[i] = round_to_tf32(at[i]);
     });
   }
