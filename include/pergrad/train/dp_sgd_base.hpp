@@ -52,39 +52,10 @@ namespace detail {
   return bits.first(tasks * share / 64);
 }
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base {
+/// What of a trainer knows its network's scalar only: the ledger, the records of a step and what is noted of them.
+template <class Scalar>
+class dp_sgd_state {
  public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
-  /// Whether a device does the steps.
-  static constexpr bool on_a_device = device_executor<Executor>;
-
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        options_{checked_options(options, clipping_groups<Network>)},
-        tape_{executor, options.max_batch},
-        update_{executor},
-        accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)},
-        sensitivity_{with_empty_batch([](const auto& sum) { return sum.sensitivity(); })} {
-    records_.reserve(options.max_batch.count);
-    if (options.private_metrics) {
-      losses_.resize(options.max_batch.count);
-      norms_.resize(options.max_batch.count);
-    }
-    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
-    const double deviation = options.noise->value() * sensitivity_;
-    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
-                                  std::to_string(deviation));
-    }
-    accountant_.prepare(event_);
-  }
-
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
   /// Steps taken, each with its noise.
@@ -93,6 +64,113 @@ class dp_sgd_base {
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+
+ protected:
+  [[gnu::noinline]] dp_sgd_state(const dp_sgd_options& options, std::size_t clipping_groups)
+      : options_{checked_options(options, clipping_groups)},
+        accountant_{options.budget},
+        event_{options.sampling->event(*options.noise)} {
+    records_.reserve(options.max_batch.count);
+    if (options.private_metrics) {
+      losses_.resize(options.max_batch.count);
+      norms_.resize(options.max_batch.count);
+    }
+  }
+  /// The last part of construction: `sensitivity` is known from the options' clipping.
+  [[gnu::noinline]] void take(double sensitivity) {
+    sensitivity_ = sensitivity;
+    clip_norm_ = options_.clip ? options_.clip->value() : sensitivity_;
+    const double deviation = options_.noise->value() * sensitivity_;
+    if (!(deviation <= static_cast<double>(std::numeric_limits<Scalar>::max()))) {
+      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
+                                  std::to_string(deviation));
+    }
+    accountant_.prepare(event_);
+  }
+
+  /// Enters a step in the ledger, or refuses it.
+  void spend() {
+    accountant_.spend(event_);
+    metrics_ = {};
+    records_.clear();
+  }
+  void end() {
+    if (options_.private_metrics) {
+      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+    }
+  }
+  /// Puts every record of this step into `records_`, ascending, once all threads have looked for them; calls full(self)
+  /// when there is no room for one more, and leaves out those for which fits(self, record) is false. Without `fits` all
+  /// do.
+  [[gnu::noinline]] void collect(const host& crew, std::uint64_t record_count, void* self, void (*full)(void* self),
+                                 bool (*fits)(void* self, std::uint64_t record)) {
+    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
+      const auto marked = mark_drawn(crew, *options_.sampling, randomness_, first, record_count - first, drawn_);
+      poisson_sampling::visit_marked(marked, first, record_count, [&](std::uint64_t record) {
+        if (fits != nullptr && !fits(self, record)) {
+          leave_out();
+          return;
+        }
+        if (records_.size() == options_.max_batch.count) full(self);
+        records_.push_back(static_cast<std::uint32_t>(record));
+      });
+    }
+  }
+  void leave_out() noexcept {
+    if (!options_.private_metrics) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  [[gnu::noinline]] void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
+    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
+      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += chunk_losses[i];
+      if (!is_finite_norm<Scalar>(chunk_norms[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
+    }
+  }
+
+  dp_sgd_options options_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_ = 0;                   ///< of every sum
+  double clip_norm_ = 0;                     ///< above it, a norm counts as clipped
+  layer_randomness randomness_;              ///< of this step: what samples records and drives layers that are random
+  std::array<std::uint64_t, 1024> drawn_{};  ///< one bit a record, of 65,536 at a time
+  std::vector<std::uint32_t> records_;       ///< of the next physical batch
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
+  using state = dp_sgd_state<typename Network::scalar>;
+
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  /// Whether a device does the steps.
+  static constexpr bool on_a_device = device_executor<Executor>;
+
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+      : state{options, clipping_groups<Network>},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch},
+        update_{executor} {
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }));
+  }
+
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
   /// failed halfway.
   [[nodiscard]] const private_gradient<Network>& last_update() const {
@@ -132,6 +210,8 @@ class dp_sgd_base {
   [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
     return fits_the_trainer<Network, Loss>(records, record);
   }
+  using state::losses_, state::metrics_, state::norms_, state::options_, state::randomness_, state::records_;
+  using state::sensitivity_;
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
@@ -199,7 +279,7 @@ class dp_sgd_base {
     part_->prepare(records);
     add_chunks(records);
     run_on_device(true, next_step(generator));
-    end();
+    this->end();
   }
   /// Enters the step in the ledger, and looks at the records if it has not seen them.
   void begin(const dataset<input_value, target>& records) {
@@ -208,15 +288,7 @@ class dp_sgd_base {
       require_fit_for_training<Network, Loss>(records);
       checked_ = records;
     }
-    accountant_.spend(event_);
-    metrics_ = {};
-    records_.clear();
-  }
-  void end() {
-    if (options_.private_metrics) {
-      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-    }
+    this->spend();
   }
   void run_on_device(bool last, std::uint64_t noise_step) {
     part_->run(records_, last, noise_step);
@@ -224,30 +296,30 @@ class dp_sgd_base {
       const std::span<double> chunk_losses{losses_.data(), records_.size()};
       const std::span<double> chunk_norms{norms_.data(), records_.size()};
       part_->fetch_facts(chunk_losses, chunk_norms);
-      note(chunk_losses, chunk_norms);
+      this->note(chunk_losses, chunk_norms);
     }
     records_.clear();
   }
 
   /// All records of this step, in chunks but for the last ones, which stay in `records_`.
   void add_chunks(const dataset<input_value, target>& records) {
-    for_each_drawn(records.size(), [&](std::uint64_t record) {
-      if (!on_a_device && !fits(records, record)) {
-        leave_out();
-        return;
-      }
-      if (records_.size() == options_.max_batch.count) add_chunk(records);
-      records_.push_back(static_cast<std::uint32_t>(record));
-    });
-  }
-  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
-  template <class Visitor>
-  void for_each_drawn(std::uint64_t record_count, Visitor&& visit) {
-    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const auto marked =
-          mark_drawn(detail::crew_of(*executor_), *options_.sampling, randomness_, first, record_count - first, drawn_);
-      poisson_sampling::visit_marked(marked, first, record_count, visit);
+    struct step_type {
+      dp_sgd_base* trainer;
+      const dataset<input_value, target>* records;
+    } step{this, &records};
+    bool (*fits_here)(void*, std::uint64_t) = nullptr;
+    if constexpr (!on_a_device) {
+      fits_here = [](void* self, std::uint64_t record) {
+        return fits(*static_cast<step_type*>(self)->records, record);
+      };
     }
+    this->collect(
+        detail::crew_of(*executor_), records.size(), &step,
+        [](void* self) {
+          const auto* mine = static_cast<const step_type*>(self);
+          mine->trainer->add_chunk(*mine->records);
+        },
+        fits_here);
   }
 
   void add_chunk(const dataset<input_value, target>& records) {
@@ -271,48 +343,18 @@ class dp_sgd_base {
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
       unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
-      note(chunk_losses, chunk_norms);
+      this->note(chunk_losses, chunk_norms);
     });
     records_.clear();
-  }
-  void leave_out() noexcept {
-    if (!options_.private_metrics) return;
-    ++metrics_.batch_size;
-    ++metrics_.non_finite;
-    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
-    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
-      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
-      ++metrics_.batch_size;
-      metrics_.mean_loss += chunk_losses[i];
-      if (!is_finite_norm<scalar>(chunk_norms[i])) {
-        ++metrics_.non_finite;
-        continue;
-      }
-      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
-    }
   }
 
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
-  dp_sgd_options options_;
   tape<Network> tape_;
-  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_;           ///< of every sum
-  double clip_norm_ = 0;         ///< above it, a norm counts as clipped
-  layer_randomness randomness_;  ///< of this step: what samples records and drives layers that are random
+  mutable private_gradient<Network> update_;             ///< of a device: fetched when somebody asks
   std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
-  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
-  std::vector<std::uint32_t> records_;
-  std::vector<double> losses_;
-  std::vector<double> norms_;
-  step_metrics metrics_;
-  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
+  std::unique_ptr<part_type> part_;                      ///< refers to the tape and the options, so it goes first
 };
 
 }  // namespace detail
