@@ -276,6 +276,7 @@ struct node_worker {
   PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
     for (int d = box.planes.begin; d < box.planes.end; ++d) {
       for (int i = box.rows.begin; i < box.rows.end; ++i) {
+        PERGRAD_ROLLED
         for (int j = box.columns.begin; j < box.columns.end; ++j) {
           if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
         }

@@ -284,6 +284,7 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
                       Scalar* weights, int layer_stride) noexcept {
   const auto count = static_cast<std::size_t>(parameter_count);
   norm_bound whole;
+  PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
   if (rule.kind == clip_rule::kind_type::flat) {
     weights[0] = clip_factor<Scalar>(whole, count, rule.bound);
@@ -293,10 +294,12 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
     for (int group = 0; group < rule.groups; ++group) {
       norm_bound part;
+      PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) part = part + layers[layer];
       }
       const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
+      PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
       }

@@ -95,6 +95,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
       block.each([&](int t) {
+        PERGRAD_ROLLED
         for (int layer = t; layer < tables.layers; layer += Threads) parts[layer] = norm_bound{};
       });
     }
