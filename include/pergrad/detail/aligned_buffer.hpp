@@ -9,9 +9,9 @@
 #include <memory>
 #include <new>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <utility>
+
+#include <pergrad/detail/error_text.hpp>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -31,8 +31,7 @@ inline void* reserve(std::size_t count, std::size_t size, std::align_val_t align
     memory = ::operator new(count* size, alignment, std::nothrow);
   }
   if (memory == nullptr) {
-    throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                             " values of " + std::to_string(size) + " bytes");
+    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
   }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
