@@ -248,7 +248,8 @@ struct leaf_kernel {
  private:
   static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
   static constexpr index part_positions = 256;
-  static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out, bool add) {
+  [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
+                                          Scalar* out, bool add) {
     if (add) {
       product(shape, left, right, out, epilogue::add{});
     } else {
