@@ -67,10 +67,10 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Does a tile have a loop of its own for rows of whole vectors? Few sums wait for one another's additions, so that a
-/// mask costs them nothing.
+/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
+/// row times many vectors waits for its loads anyway.
 constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
-  return vector_bytes >= 32 && rows * vectors >= 8;
+  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
 }
 
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
