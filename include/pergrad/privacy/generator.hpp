@@ -39,7 +39,7 @@ concept random_generator = requires(Generator& generator, const Generator& fixed
 namespace detail {
 
 /// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
-inline void operating_system_random(void* memory, std::size_t bytes) {
+[[gnu::noinline]] inline void operating_system_random(void* memory, std::size_t bytes) {
 #if defined(__linux__)
   auto* at = static_cast<unsigned char*>(memory);
   while (bytes > 0) {
