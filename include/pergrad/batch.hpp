@@ -8,10 +8,9 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/shape.hpp>
 
@@ -56,15 +55,12 @@ class dataset {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
-      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) +
-                                  " input values in records of " + std::to_string(input.size()) + " do not match " +
-                                  std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
-                                  " a record");
+      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of ", input.size(),
+                                      " do not match ", targets.size(), " targets, ", targets_per_record, " a record"});
     }
     if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
-      throw std::invalid_argument("pergrad: dataset: " + std::to_string(lengths.size()) + " lengths for " +
-                                  std::to_string(size()) + " records of " +
-                                  (input.varying_axis() != 0 ? "varying length" : "fixed length"));
+      detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
+                                      (input.varying_axis() != 0 ? "varying length" : "fixed length")});
     }
     for (std::size_t record = 0; record < size(); ++record) require_valid(record);
   }
@@ -105,16 +101,15 @@ class dataset {
   void require_valid(std::size_t record) const {
     if (is_valid(record)) return;
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
-      throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
-                                  std::to_string(lengths_[record]) + ", allowed are 1 to " + std::to_string(input_.e0));
+      detail::throw_invalid_argument(
+          {"pergrad: dataset: record ", record, " has length ", lengths_[record], ", allowed are 1 to ", input_.e0});
     }
     if constexpr (std::is_integral_v<Value>) {
       const Value* ids = input(record);
       for (std::size_t i = 0; i < input_.size(); ++i) {
         if (!holds(ids[i])) {
-          throw std::out_of_range("pergrad: dataset: record " + std::to_string(record) + ", position " +
-                                  std::to_string(i) + ": id " + std::to_string(ids[i]) + " of a vocabulary of " +
-                                  std::to_string(input_.ids));
+          detail::throw_out_of_range({"pergrad: dataset: record ", record, ", position ", i, ": id ", ids[i],
+                                      " of a vocabulary of ", input_.ids});
         }
       }
     }
@@ -141,28 +136,26 @@ namespace detail {
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
 inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size()) {
-    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " + std::to_string(given.size()) +
-                                " input values, the network takes " + std::to_string(wanted.size()));
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
   }
   if (given.ids > wanted.ids) {
-    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have a vocabulary of " +
-                                std::to_string(given.ids) + " ids, the network one of " + std::to_string(wanted.ids));
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
   }
   if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
-    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
-                                (given.varying_axis() != 0 ? "varying lengths" : "one length") +
-                                ", the network takes " +
-                                (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
+    throw_invalid_argument({"pergrad: ", where, ": records have ",
+                            (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
+                            (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
   }
 }
 
-[[noreturn]] inline void throw_bad_target(std::size_t sample, const std::string& found) {
-  throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" + found +
-                              " that this loss does not take");
+[[noreturn]] inline void throw_bad_target(std::size_t sample, const text_piece& of = "", const text_piece& found = "") {
+  throw_invalid_argument(
+      {"pergrad: batch: sample ", sample, " has a target", of, found, " that this loss does not take"});
 }
 [[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
-  throw std::out_of_range("pergrad: batch: record " + std::to_string(record) + " of a data set with " +
-                          std::to_string(records));
+  throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
 }
 
 }  // namespace detail
@@ -217,7 +210,8 @@ class batch {
   void check(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      detail::throw_bad_target(sample, these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{});
+      if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
+      detail::throw_bad_target(sample);
     }
   }
 

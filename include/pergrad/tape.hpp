@@ -106,7 +106,7 @@ class tape {
   using program = on_host::program<Network>;
 
   /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory.
-  tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+  [[gnu::noinline]] tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count}, workers_{executor.thread_count()} {
     if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
     if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");

@@ -9,9 +9,9 @@
 #include <memory>
 #include <new>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <utility>
+
+#include <pergrad/detail/error_text.hpp>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -25,14 +25,14 @@ inline constexpr uninitialised_t uninitialised{};
 inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
 
 /// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
-inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment, const char* what) {
+[[gnu::noinline]] inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment,
+                                       const char* what) {
   void* memory = nullptr;
   if (count <= std::numeric_limits<std::size_t>::max() / size) {
     memory = ::operator new(count* size, alignment, std::nothrow);
   }
   if (memory == nullptr) {
-    throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                             " values of " + std::to_string(size) + " bytes");
+    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
   }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
@@ -46,11 +46,11 @@ class aligned_buffer {
  public:
   aligned_buffer() = default;
   /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
-  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
     std::uninitialized_fill_n(data_.get(), count, Scalar{});
   }
   /// The same without the zeros.
-  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
     if (count == 0) return;
     void* const memory = reserve(count, sizeof(Scalar), alignment_of(count), what);
     data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
@@ -60,7 +60,7 @@ class aligned_buffer {
   /// What was moved from is empty: its span says so.
   aligned_buffer(aligned_buffer&& other) noexcept
       : data_{std::move(other.data_)}, size_{std::exchange(other.size_, 0)} {}
-  aligned_buffer& operator=(aligned_buffer&& other) noexcept {
+  [[gnu::noinline]] aligned_buffer& operator=(aligned_buffer&& other) noexcept {
     data_ = std::move(other.data_);
     size_ = std::exchange(other.size_, 0);
     return *this;

@@ -57,20 +57,20 @@ template <class Scalar, class Function>
 #endif
 
 template <class Scalar>
-inline void add_to(Scalar* to, const Scalar* from, index count) {
+[[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
   for_each_vector<Scalar>(
       count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
 }
 /// to += weight * from
 template <class Scalar>
-inline void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+[[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
   });
 }
 /// to += weight * from^2
 template <class Scalar>
-inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+[[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     const vector<Scalar> value = lanes.load(from + i);
     lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
@@ -79,7 +79,7 @@ inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from,
 
 /// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
 template <class Scalar>
-[[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
   vector<double> sums[2]{};
   const index whole = count - count % (2 * width);

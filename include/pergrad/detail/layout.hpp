@@ -139,7 +139,7 @@ class run_cursor {
   /// Values to the end of the run.
   [[nodiscard]] constexpr index left() const noexcept { return left_; }
   /// Precondition: `count <= left()`.
-  constexpr void advance(index count) noexcept {
+  [[gnu::noinline]] constexpr void advance(index count) noexcept {
     left_ -= count;
     at_ += count * step_;
     if (left_ > 0) return;

@@ -10,9 +10,8 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <stdexcept>
-#include <string>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -177,8 +176,8 @@ template <class Network, class Loss>
                                   std::span<const l2_clip_norm> bounds) {
   constexpr std::size_t layers = detail::layer_groups<Network>;
   if (bounds.size() != layers) {
-    throw std::invalid_argument("pergrad: clip_per_layer: " + std::to_string(bounds.size()) + " bounds for " +
-                                std::to_string(layers) + " layers with parameters");
+    detail::throw_invalid_argument(
+        {"pergrad: clip_per_layer: ", bounds.size(), " bounds for ", layers, " layers with parameters"});
   }
   detail::layer_clip<layers> rule{};
   for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
@@ -200,8 +199,8 @@ template <class Network, class Loss>
                                   std::span<const l2_clip_norm> bounds) {
   constexpr std::size_t groups = detail::clipping_groups<Network>;
   if (bounds.size() != groups) {
-    throw std::invalid_argument("pergrad: clip_per_group: " + std::to_string(bounds.size()) + " bounds for " +
-                                std::to_string(groups) + " clipping groups");
+    detail::throw_invalid_argument(
+        {"pergrad: clip_per_group: ", bounds.size(), " bounds for ", groups, " clipping groups"});
   }
   detail::group_clip<groups> rule{};
   for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
@@ -214,8 +213,7 @@ template <class Network, class Loss>
 [[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
                              l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
   if (!(stability > 0) || !std::isfinite(stability)) {
-    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " +
-                                std::to_string(stability));
+    detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }

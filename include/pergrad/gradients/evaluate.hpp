@@ -11,10 +11,10 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <vector>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/misuse.hpp>
@@ -64,8 +64,7 @@ template <class Expression>
 }
 
 [[noreturn]] inline void throw_result_does_not_fit(std::size_t values, std::size_t room) {
-  throw std::invalid_argument("pergrad: a result of " + std::to_string(values) +
-                              " values does not fit a destination of " + std::to_string(room));
+  throw_invalid_argument({"pergrad: a result of ", values, " values does not fit a destination of ", room});
 }
 
 /// What stands for a bounded_total where there is none.

@@ -9,12 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
 #include <pergrad/batch.hpp>
 #include <pergrad/concepts.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
@@ -39,9 +38,8 @@ struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
 
 [[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
-  throw std::invalid_argument(
-      "pergrad: a batch of " + std::to_string(samples) + " samples on a tape for " + std::to_string(capacity) +
-      ": evaluate it in chunks, or construct the tape with pergrad::max_batch{" + std::to_string(samples) + "}");
+  throw_invalid_argument({"pergrad: a batch of ", samples, " samples on a tape for ", capacity,
+                          ": evaluate it in chunks, or construct the tape with pergrad::max_batch{", samples, "}"});
 }
 
 }  // namespace detail

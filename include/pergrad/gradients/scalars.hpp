@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/gradients/leaf.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -181,8 +181,8 @@ template <class Network, class Loss>
 [[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss>& gradients,
                        std::type_identity_t<std::span<const typename Network::scalar>> direction) {
   if (direction.size() != Network::parameter_count) {
-    throw std::invalid_argument("pergrad: dot: a direction of " + std::to_string(direction.size()) + " values for " +
-                                std::to_string(Network::parameter_count) + " parameters");
+    detail::throw_invalid_argument(
+        {"pergrad: dot: a direction of ", direction.size(), " values for ", Network::parameter_count, " parameters"});
   }
   return detail::projection_of<per_sample_gradient_leaf<Network, Loss>>{gradients, direction};
 }

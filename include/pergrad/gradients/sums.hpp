@@ -9,11 +9,11 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/gradients/scalars.hpp>
@@ -26,8 +26,7 @@ namespace detail {
 template <class Scalar>
 on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
   if (request.sum_count == on_host::most_sums) {
-    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) +
-                                " sums");
+    throw_invalid_argument({"pergrad: one evaluation forms at most ", on_host::most_sums, " sums"});
   }
   request.backward = true;
   return request.sums[request.sum_count++];
@@ -35,8 +34,7 @@ on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
 template <class Scalar>
 on_host::observer<Scalar>& new_observer(on_host::run_request<Scalar>& request) {
   if (request.observer_count == on_host::most_observers) {
-    throw std::invalid_argument("pergrad: one evaluation serves at most " + std::to_string(on_host::most_observers) +
-                                " per-sample results");
+    throw_invalid_argument({"pergrad: one evaluation serves at most ", on_host::most_observers, " per-sample results"});
   }
   return request.observers[request.observer_count++];
 }
@@ -230,8 +228,7 @@ class gradient_row : public materialised_gradients<Gradients, Clipped> {
   gradient_row(Gradients gradients, std::size_t sample)
       : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
     if (sample >= gradients.size()) {
-      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " +
-                              std::to_string(gradients.size()));
+      detail::throw_out_of_range({"pergrad: sample ", sample, " of a batch of ", gradients.size()});
     }
   }
 };
@@ -337,8 +334,8 @@ template <class Network, class Loss>
 [[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss>& gradients,
                                 std::type_identity_t<std::span<const typename Network::scalar>> weights) {
   if (weights.size() != gradients.size()) {
-    throw std::invalid_argument("pergrad: weighted_sum: " + std::to_string(weights.size()) + " weights for " +
-                                std::to_string(gradients.size()) + " samples");
+    detail::throw_invalid_argument(
+        {"pergrad: weighted_sum: ", weights.size(), " weights for ", gradients.size(), " samples"});
   }
   return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{
       gradients, weights};

@@ -30,8 +30,8 @@ struct images {
 
 /// out (=|+=) left * right + bias, without a bias if it is null.
 template <class Scalar>
-inline void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                          const std::type_identity_t<Scalar>* bias, bool accumulate) {
+[[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                                     const std::type_identity_t<Scalar>* bias, bool accumulate) {
   if (accumulate) {
     product(shape, left, right, out, epilogue::add{});
   } else if (bias != nullptr) {

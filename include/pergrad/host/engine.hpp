@@ -18,9 +18,9 @@
 #include <cstddef>
 #include <span>
 #include <stdexcept>
-#include <string>
 
 #include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/deferred.hpp>
@@ -49,17 +49,16 @@ class engine {
   static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
                   const run_request<scalar>& request) {
     if (request.sum_count > tape.sum_capacity()) {
-      throw std::invalid_argument("pergrad: this evaluation forms " + std::to_string(request.sum_count) +
-                                  " sums, the tape has room for " + std::to_string(tape.sum_capacity()) +
-                                  ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
+      detail::throw_invalid_argument({"pergrad: this evaluation forms ", request.sum_count,
+                                      " sums, the tape has room for ", tape.sum_capacity(),
+                                      ": construct it with pergrad::max_sums{", request.sum_count, "}"});
     }
     if (tape_access::remote(tape).memory != nullptr) {
       throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
     }
     if (executor.thread_count() > tape.worker_count()) {
-      throw std::invalid_argument("pergrad: the tape was made for an executor with " +
-                                  std::to_string(tape.worker_count()) + " threads, this one has " +
-                                  std::to_string(executor.thread_count()));
+      detail::throw_invalid_argument({"pergrad: the tape was made for an executor with ", tape.worker_count(),
+                                      " threads, this one has ", executor.thread_count()});
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;

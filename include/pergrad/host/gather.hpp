@@ -36,7 +36,7 @@ struct lane_sum {
     out[parameter] = accumulate ? out[parameter] + total : total;
   }
   /// The sums of `count` elements from `native` on into `totals`.
-  void add_lanes(index native, index count, Scalar* totals) const noexcept {
+  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
     for_each_vector<Scalar>(count, [&](index i, const auto& part) {
       vector<Scalar> total = splat(Scalar{0});
       for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);

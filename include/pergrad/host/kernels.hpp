@@ -17,7 +17,8 @@ namespace pergrad::inline v0_1::on_host {
 
 /// to[i * to_step] (=|+=) from[i * from_step]
 template <class Scalar>
-inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count, bool accumulate) {
+[[gnu::noinline]] void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count,
+                                    bool accumulate) {
   if (from_step == 1 && to_step == 1) {
     if (accumulate) {
       add_to(to, from, count);

@@ -100,8 +100,8 @@ struct leaf_sums {
   }
 
   /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
-  void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
-                bool squared, scalar* sum) {
+  [[gnu::noinline]] void add_kept(std::size_t node, index native, index count, index begin, index end,
+                                  const weight_table& weights, bool squared, scalar* sum) {
     constexpr index stretch = index{1} << 12;
     for (index first = 0; first < count; first += stretch) {
       const index here = std::min(stretch, count - first);

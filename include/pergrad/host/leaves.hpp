@@ -37,8 +37,9 @@ struct leaf_kernel {
 
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions.
-  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2],
-                                             const step_axis& plane) const noexcept {
+  [[nodiscard, gnu::noinline]] product_shape gradient_shape(index samples, index delta_sample,
+                                                            const step_axis (&step)[2],
+                                                            const step_axis& plane) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const index inner = view[2].extent * leaf.outputs;
     return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
@@ -248,7 +249,8 @@ struct leaf_kernel {
  private:
   static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
   static constexpr index part_positions = 256;
-  static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out, bool add) {
+  [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
+                                          Scalar* out, bool add) {
     if (add) {
       product(shape, left, right, out, epilogue::add{});
     } else {
@@ -279,7 +281,7 @@ struct leaf_kernel {
     seen.delta += std::sqrt(delta_squared);
     seen.spread += spread_of(x_squared);
   }
-  [[nodiscard]] norm_part rounding_of(const position_sums& seen) const noexcept {
+  [[nodiscard, gnu::noinline]] norm_part rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     return {.squared = 0,
@@ -349,7 +351,7 @@ struct leaf_kernel {
       }
     }
   }
-  [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
+  [[nodiscard, gnu::noinline]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;

@@ -122,6 +122,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   }
 }
 
+/// The product with the tiles of the family in use, out of line: products are asked for in many places.
+template <class Scalar>
+[[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                                const epilogue::request<Scalar>& how) noexcept {
+  sweep(tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
+}
+
 }  // namespace product_detail
 
 /// Multiplies as `shape` says and does with the sums what `epilogue` says; `Scalar` is float or double.
@@ -133,7 +140,7 @@ template <class Scalar, class Epilogue = epilogue::store>
 void product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
              Epilogue&& epilogue = Epilogue{}) noexcept {
   const epilogue::request<Scalar> how = epilogue.template ask<Scalar>();
-  product_detail::sweep(product_detail::tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
+  product_detail::multiply(shape, left, right, out, how);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -67,11 +67,17 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
+/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
+/// row times many vectors waits for its loads anyway.
+constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
+  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
-inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
@@ -104,8 +110,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     }
   };
   for (;;) {
-    if (vector_bytes >= 32 && task.last == lanes) {
-      run(std::true_type{});
+    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
+      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
     } else {
       run(std::false_type{});
     }
@@ -178,8 +184,8 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
 /// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                        const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                                   const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts =
       vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;

@@ -94,16 +94,16 @@ inline void transpose(const Scalar* from, index from_step, index rows, index col
 
 /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
 template <class Scalar>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                      index to_step) noexcept {
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
   transpose_detail::transpose(
       from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
       [](Scalar* out, Scalar value, index) { *out = value; });
 }
 /// The same with += in the place of =.
 template <class Scalar>
-inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                          index to_step) noexcept {
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
   transpose_detail::transpose(
       from, from_step, rows, columns, to, to_step,
       [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },

@@ -60,8 +60,8 @@ struct phase {
   index first_delta = 0;
   index delta_step = 1;
 };
-[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
-                                       index dilation) {
+[[nodiscard, gnu::noinline]] constexpr phase phase_of(index number, index size, index kernel, index stride,
+                                                      index padding, index dilation) {
   phase result;
   result.first_input = ((number - padding) % stride + stride) % stride;
   result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;

@@ -126,7 +126,7 @@ struct worker {
     form_sums(pass, first, begin, end, sums);
   }
 
-  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
     pass.forward(begin, end);
     evaluate_loss(pass, first, begin, end);
     pass.backward(begin, end, [](std::size_t, index, index) {});
@@ -136,7 +136,7 @@ struct worker {
     for (std::size_t node = program::size; node-- > 0;) collect(pass, first, node, begin, end);
   }
 
-  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = pass.output(b);
       const std::span<scalar> dy = pass.output_gradient(b);
@@ -229,7 +229,7 @@ struct worker {
         dot(static_cast<const scalar*>(leaves.kept_gradient(b, node, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
-  [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
+  [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
     sample_facts<scalar> facts;
     facts.sample = first + static_cast<std::size_t>(b) - request.first;
     facts.loss = losses[static_cast<std::size_t>(b)];
@@ -241,7 +241,7 @@ struct worker {
     }
     return facts;
   }
-  void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
     for (index b = begin; b < end && request.observer_count > 0; ++b) {
       const sample_facts<scalar> facts = facts_of(pass, first, b);
       for (std::size_t k = 0; k < request.observer_count; ++k)
@@ -255,7 +255,8 @@ struct worker {
     return std::isfinite(facts_of(pass, first, b).norm.squared);
   }
 
-  void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
+  [[gnu::noinline]] void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b,
+                               scalar* weights) {
     if (sum.unit) {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
     } else {
@@ -263,7 +264,7 @@ struct worker {
     }
   }
 
-  void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (request.rows == nullptr) return;
     for (index b = begin; b < end; ++b) {
       scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
@@ -379,8 +380,8 @@ struct worker {
   /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
   /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
   /// hold about.
-  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
-                       index end, scalar* sum) {
+  [[gnu::noinline]] void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum,
+                                         std::size_t first, index begin, index end, scalar* sum) {
     typename leaf_sums<Network>::weight_table weights{};
     for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
     pass.forward(begin, end);

@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <stdexcept>
-#include <string>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -18,7 +17,7 @@ namespace detail {
 
 inline void require_momentum(double momentum) {
   if (momentum >= 0 && momentum < 1) return;
-  throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
+  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
 }
 
 }  // namespace detail

@@ -15,9 +15,8 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <stdexcept>
-#include <string>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/privacy/lanes.hpp>
 #include <pergrad/privacy/purpose.hpp>
@@ -72,8 +71,8 @@ inline void wipe(void* memory, std::size_t bytes) noexcept {
 
 inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
   if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
-    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
-                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
+    throw_out_of_range(
+        {"pergrad: ", what, ": blocks [", first, ", +", count, ") exceed the 2^32 blocks of one ChaCha20 nonce"});
   }
 }
 

@@ -13,9 +13,9 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/purpose.hpp>
 
@@ -39,21 +39,21 @@ concept random_generator = requires(Generator& generator, const Generator& fixed
 namespace detail {
 
 /// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
-inline void operating_system_random(void* memory, std::size_t bytes) {
+[[gnu::noinline]] inline void operating_system_random(void* memory, std::size_t bytes) {
 #if defined(__linux__)
   auto* at = static_cast<unsigned char*>(memory);
   while (bytes > 0) {
     const auto got = ::getrandom(at, bytes, 0);
     if (got < 0) {
       if (errno == EINTR) continue;
-      throw std::runtime_error("pergrad: getrandom gave no key, errno " + std::to_string(errno));
+      throw_runtime_error({"pergrad: getrandom gave no key, errno ", errno});
     }
     at += got;
     bytes -= static_cast<std::size_t>(got);
   }
 #else
   if (::getentropy(memory, bytes) != 0) {
-    throw std::runtime_error("pergrad: getentropy gave no key, errno " + std::to_string(errno));
+    throw_runtime_error({"pergrad: getentropy gave no key, errno ", errno});
   }
 #endif
 }

@@ -25,10 +25,9 @@
 #include <cstring>
 #include <limits>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/processor.hpp>
 #include <pergrad/privacy/chacha20.hpp>
@@ -134,16 +133,15 @@ namespace detail {
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   if (first > gaussians_per_step || count > gaussians_per_step - first) {
-    throw std::out_of_range("pergrad: gaussian noise: elements [" + std::to_string(first) + ", +" +
-                            std::to_string(count) + ") exceed the " + std::to_string(gaussians_per_step) +
-                            " elements of one step");
+    throw_out_of_range({"pergrad: gaussian noise: elements [", first, ", +", count, ") exceed the ", gaussians_per_step,
+                        " elements of one step"});
   }
 }
 
 inline void require_standard_deviation(double standard_deviation) {
   if (!(standard_deviation >= 0 && standard_deviation <= std::numeric_limits<double>::max())) {
-    throw std::invalid_argument("pergrad: standard deviation of noise must be finite and not negative, got " +
-                                std::to_string(standard_deviation));
+    throw_invalid_argument(
+        {"pergrad: standard deviation of noise must be finite and not negative, got ", standard_deviation});
   }
 }
 
@@ -157,8 +155,7 @@ template <class Scalar>
     }
   }
   if (!(result <= std::numeric_limits<Scalar>::max())) {
-    throw std::invalid_argument("pergrad: standard deviation of noise does not fit the type of the sum, got " +
-                                std::to_string(x));
+    throw_invalid_argument({"pergrad: standard deviation of noise does not fit the type of the sum, got ", x});
   }
   return result;
 }

@@ -23,9 +23,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <stdexcept>
-#include <string>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -159,7 +158,7 @@ inline void require_event(const sampled_gaussian_event& event) {
   if (q == 1) return order / (2 * s * s);
   const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
   if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
-    throw std::runtime_error("pergrad: renyi_divergence: no result at order " + std::to_string(order));
+    detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
   }
   return log_moment / (order - 1);
 }

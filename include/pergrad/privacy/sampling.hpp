@@ -22,6 +22,7 @@
 #include <string>
 #include <type_traits>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/lanes.hpp>
 #include <pergrad/privacy/purpose.hpp>
@@ -73,8 +74,7 @@ class poisson_sampling {
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
   void mark(const chacha_key& key, std::uint64_t step, std::uint64_t first, std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
-      throw std::invalid_argument("pergrad: poisson_sampling: records are marked in whole tiles of " +
-                                  std::to_string(tile));
+      detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
     const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);

@@ -7,8 +7,8 @@
 
 #include <cstdio>
 #include <limits>
-#include <stdexcept>
-#include <string>
+
+#include <pergrad/detail/error_text.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -17,7 +17,7 @@ namespace detail {
 [[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", got);
-  throw std::invalid_argument(std::string{"pergrad: "} + what + " must be " + need + ", got " + text);
+  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
 }
 
 inline constexpr double largest_double = std::numeric_limits<double>::max();

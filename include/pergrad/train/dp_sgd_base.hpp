@@ -13,14 +13,13 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
@@ -82,8 +81,7 @@ class dp_sgd_state {
     clip_norm_ = options_.clip ? options_.clip->value() : sensitivity_;
     const double deviation = options_.noise->value() * sensitivity_;
     if (!(deviation <= static_cast<double>(std::numeric_limits<Scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
-                                  std::to_string(deviation));
+      throw_invalid_argument({"pergrad: dp_sgd: noise times clip does not fit the network's scalar, got ", deviation});
     }
     accountant_.prepare(event_);
   }
