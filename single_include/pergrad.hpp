@@ -43,9 +43,12 @@
 #define PERGRAD_WRITES_MEMBERS 1
 /// Before a loop whose counter chooses registers.
 #define PERGRAD_UNROLL _Pragma("unroll")
+/// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
+#define PERGRAD_ROLLED _Pragma("unroll 1")
 #else
 #define PERGRAD_HD
 #define PERGRAD_UNROLL
+#define PERGRAD_ROLLED
 #define PERGRAD_PACKS_IN_BUILTINS 1
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
@@ -511,9 +514,82 @@ template <class Method, class Entries> struct method_not_offered {
 #include <cstdint>
 #include <iterator>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
+
+// pergrad/detail/error_text.hpp - what run-time errors say, put together in one place
+//
+// Sentences with numbers in them stand in many functions. Made of std::string, each would bring its own copy of string
+// code for the compiler to optimise; as a list of pieces a sentence is a few stores and one call.
+
+#include <concepts>
+#include <cstdio>
+#include <initializer_list>
+#include <stdexcept>
+
+namespace pergrad::inline v0_1::detail {
+
+/// A piece of a sentence: text or a number. Implicit, as it stands in lists only.
+class text_piece {
+ public:
+  // NOLINTBEGIN(google-explicit-constructor)
+  constexpr text_piece(const char* text) noexcept : text_{text} {}
+  template <std::signed_integral Integer>
+  constexpr text_piece(Integer number) noexcept : kind_{kind::whole}, whole_{number} {}
+  template <std::unsigned_integral Integer>
+  constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
+  constexpr text_piece(double number) noexcept : kind_{kind::real}, real_{number} {}
+  // NOLINTEND(google-explicit-constructor)
+
+  /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
+  int write(char* to, std::size_t room) const noexcept {
+    switch (kind_) {
+      case kind::whole:
+        return std::snprintf(to, room, "%lld", whole_);
+      case kind::natural:
+        return std::snprintf(to, room, "%llu", natural_);
+      case kind::real:
+        return std::snprintf(to, room, "%f", real_);
+      default:
+        return std::snprintf(to, room, "%s", text_);
+    }
+  }
+
+ private:
+  enum class kind { text, whole, natural, real };
+  kind kind_ = kind::text;
+  union {
+    const char* text_;
+    long long whole_;
+    unsigned long long natural_;
+    double real_;
+  };
+};
+
+/// A sentence; what is longer than any of this library's is cut off.
+struct error_text {
+  char text[512] = {};
+
+  [[gnu::cold, gnu::noinline]] explicit error_text(std::initializer_list<text_piece> pieces) noexcept {
+    std::size_t used = 0;
+    for (const text_piece& piece : pieces) {
+      const int length = piece.write(text + used, sizeof text - used);
+      used += length > 0 ? static_cast<std::size_t>(length) : 0;
+      if (used >= sizeof text) return;
+    }
+  }
+};
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_invalid_argument(std::initializer_list<text_piece> pieces) {
+  throw std::invalid_argument(error_text{pieces}.text);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_out_of_range(std::initializer_list<text_piece> pieces) {
+  throw std::out_of_range(error_text{pieces}.text);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_runtime_error(std::initializer_list<text_piece> pieces) {
+  throw std::runtime_error(error_text{pieces}.text);
+}
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -556,15 +632,12 @@ class dataset {
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
-      throw std::invalid_argument("pergrad: dataset: " + std::to_string(inputs.size()) +
-                                  " input values in records of " + std::to_string(input.size()) + " do not match " +
-                                  std::to_string(targets.size()) + " targets, " + std::to_string(targets_per_record) +
-                                  " a record");
+      detail::throw_invalid_argument({"pergrad: dataset: ", inputs.size(), " input values in records of ", input.size(),
+                                      " do not match ", targets.size(), " targets, ", targets_per_record, " a record"});
     }
     if (lengths.size() != (input.varying_axis() != 0 ? size() : 0)) {
-      throw std::invalid_argument("pergrad: dataset: " + std::to_string(lengths.size()) + " lengths for " +
-                                  std::to_string(size()) + " records of " +
-                                  (input.varying_axis() != 0 ? "varying length" : "fixed length"));
+      detail::throw_invalid_argument({"pergrad: dataset: ", lengths.size(), " lengths for ", size(), " records of ",
+                                      (input.varying_axis() != 0 ? "varying length" : "fixed length")});
     }
     for (std::size_t record = 0; record < size(); ++record) require_valid(record);
   }
@@ -605,16 +678,15 @@ class dataset {
   void require_valid(std::size_t record) const {
     if (is_valid(record)) return;
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) {
-      throw std::invalid_argument("pergrad: dataset: record " + std::to_string(record) + " has length " +
-                                  std::to_string(lengths_[record]) + ", allowed are 1 to " + std::to_string(input_.e0));
+      detail::throw_invalid_argument(
+          {"pergrad: dataset: record ", record, " has length ", lengths_[record], ", allowed are 1 to ", input_.e0});
     }
     if constexpr (std::is_integral_v<Value>) {
       const Value* ids = input(record);
       for (std::size_t i = 0; i < input_.size(); ++i) {
         if (!holds(ids[i])) {
-          throw std::out_of_range("pergrad: dataset: record " + std::to_string(record) + ", position " +
-                                  std::to_string(i) + ": id " + std::to_string(ids[i]) + " of a vocabulary of " +
-                                  std::to_string(input_.ids));
+          detail::throw_out_of_range({"pergrad: dataset: record ", record, ", position ", i, ": id ", ids[i],
+                                      " of a vocabulary of ", input_.ids});
         }
       }
     }
@@ -641,28 +713,26 @@ namespace detail {
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
 inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size()) {
-    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " + std::to_string(given.size()) +
-                                " input values, the network takes " + std::to_string(wanted.size()));
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
   }
   if (given.ids > wanted.ids) {
-    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have a vocabulary of " +
-                                std::to_string(given.ids) + " ids, the network one of " + std::to_string(wanted.ids));
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
   }
   if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
-    throw std::invalid_argument(std::string{"pergrad: "} + where + ": records have " +
-                                (given.varying_axis() != 0 ? "varying lengths" : "one length") +
-                                ", the network takes " +
-                                (wanted.varying_axis() != 0 ? "varying lengths" : "one length"));
+    throw_invalid_argument({"pergrad: ", where, ": records have ",
+                            (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
+                            (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
   }
 }
 
-[[noreturn]] inline void throw_bad_target(std::size_t sample, const std::string& found) {
-  throw std::invalid_argument("pergrad: batch: sample " + std::to_string(sample) + " has a target" + found +
-                              " that this loss does not take");
+[[noreturn]] inline void throw_bad_target(std::size_t sample, const text_piece& of = "", const text_piece& found = "") {
+  throw_invalid_argument(
+      {"pergrad: batch: sample ", sample, " has a target", of, found, " that this loss does not take"});
 }
 [[noreturn]] inline void throw_not_in_the_data_set(std::size_t record, std::size_t records) {
-  throw std::out_of_range("pergrad: batch: record " + std::to_string(record) + " of a data set with " +
-                          std::to_string(records));
+  throw_out_of_range({"pergrad: batch: record ", record, " of a data set with ", records});
 }
 
 }  // namespace detail
@@ -717,7 +787,8 @@ class batch {
   void check(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
-      detail::throw_bad_target(sample, these.size() == 1 ? " of " + std::to_string(these[0]) : std::string{});
+      if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
+      detail::throw_bad_target(sample);
     }
   }
 
@@ -744,7 +815,6 @@ class batch {
 //                                              attention share their matrix products, and see lengths, ids, a second
 //                                              input and randomness (host/tile_view.hpp lists what a tile offers)
 
-#include <concepts>
 #include <utility>
 
 // pergrad/gradients/factors.hpp - how a layer states its per-sample gradient: once, as factors that lie on the tape
@@ -1122,6 +1192,7 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 // which is (channels, height, width) order already. data_batch_1.bin ... data_batch_5.bin are the training images,
 // test_batch.bin the test images, 10,000 records each.
 
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -1140,7 +1211,6 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 // there before anything of that size is allocated.
 
 #include <cerrno>
-#include <cstdio>
 #include <limits>
 
 // pergrad/detail/file.hpp - an open file of C's streams: <fstream> costs every program that includes the library more
@@ -2609,7 +2679,7 @@ class run_cursor {
   /// Values to the end of the run.
   [[nodiscard]] constexpr index left() const noexcept { return left_; }
   /// Precondition: `count <= left()`.
-  constexpr void advance(index count) noexcept {
+  [[gnu::noinline]] constexpr void advance(index count) noexcept {
     left_ -= count;
     at_ += count * step_;
     if (left_ > 0) return;
@@ -2922,8 +2992,8 @@ struct phase {
   index first_delta = 0;
   index delta_step = 1;
 };
-[[nodiscard]] constexpr phase phase_of(index number, index size, index kernel, index stride, index padding,
-                                       index dilation) {
+[[nodiscard, gnu::noinline]] constexpr phase phase_of(index number, index size, index kernel, index stride,
+                                                      index padding, index dilation) {
   phase result;
   result.first_input = ((number - padding) % stride + stride) % stride;
   result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
@@ -3485,20 +3555,20 @@ template <class Scalar, class Function>
 #endif
 
 template <class Scalar>
-inline void add_to(Scalar* to, const Scalar* from, index count) {
+[[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
   for_each_vector<Scalar>(
       count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
 }
 /// to += weight * from
 template <class Scalar>
-inline void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+[[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
   });
 }
 /// to += weight * from^2
 template <class Scalar>
-inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+[[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     const vector<Scalar> value = lanes.load(from + i);
     lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
@@ -3507,7 +3577,7 @@ inline void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from,
 
 /// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
 template <class Scalar>
-[[nodiscard]] inline double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
   vector<double> sums[2]{};
   const index whole = count - count % (2 * width);
@@ -4597,6 +4667,7 @@ struct program {
 // grows
 
 #include <new>
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -4610,14 +4681,14 @@ inline constexpr uninitialised_t uninitialised{};
 inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
 
 /// Room for `count` values of `size` bytes. Throws as aligned_buffer says.
-inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment, const char* what) {
+[[gnu::noinline]] inline void* reserve(std::size_t count, std::size_t size, std::align_val_t alignment,
+                                       const char* what) {
   void* memory = nullptr;
   if (count <= std::numeric_limits<std::size_t>::max() / size) {
     memory = ::operator new(count* size, alignment, std::nothrow);
   }
   if (memory == nullptr) {
-    throw std::runtime_error("pergrad: no memory for " + std::string{what} + ": " + std::to_string(count) +
-                             " values of " + std::to_string(size) + " bytes");
+    throw_runtime_error({"pergrad: no memory for ", what, ": ", count, " values of ", size, " bytes"});
   }
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   // A request, not a condition: products walk through large matrices faster than small pages can be looked up.
@@ -4631,11 +4702,11 @@ class aligned_buffer {
  public:
   aligned_buffer() = default;
   /// `count` zeros. Throws std::runtime_error with the size and `what` it was for, if the machine has not got them.
-  aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
     std::uninitialized_fill_n(data_.get(), count, Scalar{});
   }
   /// The same without the zeros.
-  aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
     if (count == 0) return;
     void* const memory = reserve(count, sizeof(Scalar), alignment_of(count), what);
     data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
@@ -4645,7 +4716,7 @@ class aligned_buffer {
   /// What was moved from is empty: its span says so.
   aligned_buffer(aligned_buffer&& other) noexcept
       : data_{std::move(other.data_)}, size_{std::exchange(other.size_, 0)} {}
-  aligned_buffer& operator=(aligned_buffer&& other) noexcept {
+  [[gnu::noinline]] aligned_buffer& operator=(aligned_buffer&& other) noexcept {
     data_ = std::move(other.data_);
     size_ = std::exchange(other.size_, 0);
     return *this;
@@ -5586,11 +5657,17 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
+/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
+/// row times many vectors waits for its loads anyway.
+constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
+  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
-inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
@@ -5623,8 +5700,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     }
   };
   for (;;) {
-    if (vector_bytes >= 32 && task.last == lanes) {
-      run(std::true_type{});
+    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
+      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
     } else {
       run(std::false_type{});
     }
@@ -5697,8 +5774,8 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
 /// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                        const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                                   const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts =
       vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
@@ -6138,11 +6215,17 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
+/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
+/// row times many vectors waits for its loads anyway.
+constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
+  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
-inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
@@ -6175,8 +6258,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     }
   };
   for (;;) {
-    if (vector_bytes >= 32 && task.last == lanes) {
-      run(std::true_type{});
+    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
+      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
     } else {
       run(std::false_type{});
     }
@@ -6249,8 +6332,8 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
 /// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                        const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                                   const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts =
       vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
@@ -6691,11 +6774,17 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
+/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
+/// row times many vectors waits for its loads anyway.
+constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
+  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
-inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                  std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
+                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
@@ -6728,8 +6817,8 @@ inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequ
     }
   };
   for (;;) {
-    if (vector_bytes >= 32 && task.last == lanes) {
-      run(std::true_type{});
+    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
+      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
     } else {
       run(std::false_type{});
     }
@@ -6802,8 +6891,8 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, v
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
 /// read from memory one by one, as taking a register apart costs more than reading it twice.
 template <class Scalar>
-inline void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                        const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
+                                   const std::ptrdiff_t* row_offset) noexcept {
   constexpr std::size_t parts =
       vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
@@ -7394,6 +7483,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   }
 }
 
+/// The product with the tiles of the family in use, out of line: products are asked for in many places.
+template <class Scalar>
+[[gnu::noinline]] void multiply(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                                const epilogue::request<Scalar>& how) noexcept {
+  sweep(tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
+}
+
 }  // namespace product_detail
 
 /// Multiplies as `shape` says and does with the sums what `epilogue` says; `Scalar` is float or double.
@@ -7405,7 +7501,7 @@ template <class Scalar, class Epilogue = epilogue::store>
 void product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
              Epilogue&& epilogue = Epilogue{}) noexcept {
   const epilogue::request<Scalar> how = epilogue.template ask<Scalar>();
-  product_detail::sweep(product_detail::tiles_of<Scalar>(kernel_family_in_use()), shape, left, right, out, how);
+  product_detail::multiply(shape, left, right, out, how);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -7429,8 +7525,9 @@ struct leaf_kernel {
 
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions.
-  [[nodiscard]] product_shape gradient_shape(index samples, index delta_sample, const step_axis (&step)[2],
-                                             const step_axis& plane) const noexcept {
+  [[nodiscard, gnu::noinline]] product_shape gradient_shape(index samples, index delta_sample,
+                                                            const step_axis (&step)[2],
+                                                            const step_axis& plane) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const index inner = view[2].extent * leaf.outputs;
     return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
@@ -7640,7 +7737,8 @@ struct leaf_kernel {
  private:
   static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
   static constexpr index part_positions = 256;
-  static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out, bool add) {
+  [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
+                                          Scalar* out, bool add) {
     if (add) {
       product(shape, left, right, out, epilogue::add{});
     } else {
@@ -7671,7 +7769,7 @@ struct leaf_kernel {
     seen.delta += std::sqrt(delta_squared);
     seen.spread += spread_of(x_squared);
   }
-  [[nodiscard]] norm_part rounding_of(const position_sums& seen) const noexcept {
+  [[nodiscard, gnu::noinline]] norm_part rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
     return {.squared = 0,
@@ -7741,7 +7839,7 @@ struct leaf_kernel {
       }
     }
   }
-  [[nodiscard]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
+  [[nodiscard, gnu::noinline]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
@@ -8231,8 +8329,8 @@ inline void wipe(void* memory, std::size_t bytes) noexcept {
 
 inline void require_blocks(const char* what, std::uint64_t first, std::uint64_t count) {
   if (first > chacha_blocks_per_nonce || count > chacha_blocks_per_nonce - first) {
-    throw std::out_of_range(std::string{"pergrad: "} + what + ": blocks [" + std::to_string(first) + ", +" +
-                            std::to_string(count) + ") exceed the 2^32 blocks of one ChaCha20 nonce");
+    throw_out_of_range(
+        {"pergrad: ", what, ": blocks [", first, ", +", count, ") exceed the 2^32 blocks of one ChaCha20 nonce"});
   }
 }
 
@@ -8575,7 +8673,7 @@ class tape {
   using program = on_host::program<Network>;
 
   /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory.
-  tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
+  [[gnu::noinline]] tape(const host& executor, max_batch batch, max_sums sums = {on_host::usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count}, workers_{executor.thread_count()} {
     if (batch.count == 0) throw std::invalid_argument("pergrad: tape: max_batch must be at least 1");
     if (sums.count == 0) throw std::invalid_argument("pergrad: tape: max_sums must be at least 1");
@@ -9602,16 +9700,16 @@ inline void transpose(const Scalar* from, index from_step, index rows, index col
 
 /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
 template <class Scalar>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                      index to_step) noexcept {
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
   transpose_detail::transpose(
       from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
       [](Scalar* out, Scalar value, index) { *out = value; });
 }
 /// The same with += in the place of =.
 template <class Scalar>
-inline void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                          index to_step) noexcept {
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
   transpose_detail::transpose(
       from, from_step, rows, columns, to, to_step,
       [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
@@ -9633,7 +9731,8 @@ namespace pergrad::inline v0_1::on_host {
 
 /// to[i * to_step] (=|+=) from[i * from_step]
 template <class Scalar>
-inline void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count, bool accumulate) {
+[[gnu::noinline]] void copy_strided(const Scalar* from, index from_step, Scalar* to, index to_step, index count,
+                                    bool accumulate) {
   if (from_step == 1 && to_step == 1) {
     if (accumulate) {
       add_to(to, from, count);
@@ -9897,8 +9996,8 @@ struct images {
 
 /// out (=|+=) left * right + bias, without a bias if it is null.
 template <class Scalar>
-inline void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
-                          const std::type_identity_t<Scalar>* bias, bool accumulate) {
+[[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
+                                     const std::type_identity_t<Scalar>* bias, bool accumulate) {
   if (accumulate) {
     product(shape, left, right, out, epilogue::add{});
   } else if (bias != nullptr) {
@@ -11624,7 +11723,7 @@ struct lane_sum {
     out[parameter] = accumulate ? out[parameter] + total : total;
   }
   /// The sums of `count` elements from `native` on into `totals`.
-  void add_lanes(index native, index count, Scalar* totals) const noexcept {
+  [[gnu::noinline]] void add_lanes(index native, index count, Scalar* totals) const noexcept {
     for_each_vector<Scalar>(count, [&](index i, const auto& part) {
       vector<Scalar> total = splat(Scalar{0});
       for (const Scalar* lane : lanes) total = total + part.load(lane + native + i);
@@ -11962,8 +12061,8 @@ struct leaf_sums {
   }
 
   /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
-  void add_kept(std::size_t node, index native, index count, index begin, index end, const weight_table& weights,
-                bool squared, scalar* sum) {
+  [[gnu::noinline]] void add_kept(std::size_t node, index native, index count, index begin, index end,
+                                  const weight_table& weights, bool squared, scalar* sum) {
     constexpr index stretch = index{1} << 12;
     for (index first = 0; first < count; first += stretch) {
       const index here = std::min(stretch, count - first);
@@ -12153,7 +12252,7 @@ struct worker {
     form_sums(pass, first, begin, end, sums);
   }
 
-  void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
     pass.forward(begin, end);
     evaluate_loss(pass, first, begin, end);
     pass.backward(begin, end, [](std::size_t, index, index) {});
@@ -12163,7 +12262,7 @@ struct worker {
     for (std::size_t node = program::size; node-- > 0;) collect(pass, first, node, begin, end);
   }
 
-  void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = pass.output(b);
       const std::span<scalar> dy = pass.output_gradient(b);
@@ -12256,7 +12355,7 @@ struct worker {
         dot(static_cast<const scalar*>(leaves.kept_gradient(b, node, native)),
             static_cast<const scalar*>(tape_access::direction(tape) + native), count);
   }
-  [[nodiscard]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
+  [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
     sample_facts<scalar> facts;
     facts.sample = first + static_cast<std::size_t>(b) - request.first;
     facts.loss = losses[static_cast<std::size_t>(b)];
@@ -12268,7 +12367,7 @@ struct worker {
     }
     return facts;
   }
-  void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void observe(passes<Network>& pass, std::size_t first, index begin, index end) {
     for (index b = begin; b < end && request.observer_count > 0; ++b) {
       const sample_facts<scalar> facts = facts_of(pass, first, b);
       for (std::size_t k = 0; k < request.observer_count; ++k)
@@ -12282,7 +12381,8 @@ struct worker {
     return std::isfinite(facts_of(pass, first, b).norm.squared);
   }
 
-  void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b, scalar* weights) {
+  [[gnu::noinline]] void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b,
+                               scalar* weights) {
     if (sum.unit) {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
     } else {
@@ -12290,7 +12390,7 @@ struct worker {
     }
   }
 
-  void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
+  [[gnu::noinline]] void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
     if (request.rows == nullptr) return;
     for (index b = begin; b < end; ++b) {
       scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
@@ -12406,8 +12506,8 @@ struct worker {
   /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
   /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
   /// hold about.
-  void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
-                       index end, scalar* sum) {
+  [[gnu::noinline]] void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum,
+                                         std::size_t first, index begin, index end, scalar* sum) {
     typename leaf_sums<Network>::weight_table weights{};
     for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
     pass.forward(begin, end);
@@ -12439,17 +12539,16 @@ class engine {
   static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
                   const run_request<scalar>& request) {
     if (request.sum_count > tape.sum_capacity()) {
-      throw std::invalid_argument("pergrad: this evaluation forms " + std::to_string(request.sum_count) +
-                                  " sums, the tape has room for " + std::to_string(tape.sum_capacity()) +
-                                  ": construct it with pergrad::max_sums{" + std::to_string(request.sum_count) + "}");
+      detail::throw_invalid_argument({"pergrad: this evaluation forms ", request.sum_count,
+                                      " sums, the tape has room for ", tape.sum_capacity(),
+                                      ": construct it with pergrad::max_sums{", request.sum_count, "}"});
     }
     if (tape_access::remote(tape).memory != nullptr) {
       throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
     }
     if (executor.thread_count() > tape.worker_count()) {
-      throw std::invalid_argument("pergrad: the tape was made for an executor with " +
-                                  std::to_string(tape.worker_count()) + " threads, this one has " +
-                                  std::to_string(executor.thread_count()));
+      detail::throw_invalid_argument({"pergrad: the tape was made for an executor with ", tape.worker_count(),
+                                      " threads, this one has ", executor.thread_count()});
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
@@ -12652,21 +12751,21 @@ concept random_generator = requires(Generator& generator, const Generator& fixed
 namespace detail {
 
 /// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
-inline void operating_system_random(void* memory, std::size_t bytes) {
+[[gnu::noinline]] inline void operating_system_random(void* memory, std::size_t bytes) {
 #if defined(__linux__)
   auto* at = static_cast<unsigned char*>(memory);
   while (bytes > 0) {
     const auto got = ::getrandom(at, bytes, 0);
     if (got < 0) {
       if (errno == EINTR) continue;
-      throw std::runtime_error("pergrad: getrandom gave no key, errno " + std::to_string(errno));
+      throw_runtime_error({"pergrad: getrandom gave no key, errno ", errno});
     }
     at += got;
     bytes -= static_cast<std::size_t>(got);
   }
 #else
   if (::getentropy(memory, bytes) != 0) {
-    throw std::runtime_error("pergrad: getentropy gave no key, errno " + std::to_string(errno));
+    throw_runtime_error({"pergrad: getentropy gave no key, errno ", errno});
   }
 #endif
 }
@@ -12782,9 +12881,8 @@ struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
 
 [[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
-  throw std::invalid_argument(
-      "pergrad: a batch of " + std::to_string(samples) + " samples on a tape for " + std::to_string(capacity) +
-      ": evaluate it in chunks, or construct the tape with pergrad::max_batch{" + std::to_string(samples) + "}");
+  throw_invalid_argument({"pergrad: a batch of ", samples, " samples on a tape for ", capacity,
+                          ": evaluate it in chunks, or construct the tape with pergrad::max_batch{", samples, "}"});
 }
 
 }  // namespace detail
@@ -13089,7 +13187,7 @@ namespace detail {
 [[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", got);
-  throw std::invalid_argument(std::string{"pergrad: "} + what + " must be " + need + ", got " + text);
+  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
 }
 
 inline constexpr double largest_double = std::numeric_limits<double>::max();
@@ -13342,8 +13440,8 @@ template <class Network, class Loss>
                                   std::span<const l2_clip_norm> bounds) {
   constexpr std::size_t layers = detail::layer_groups<Network>;
   if (bounds.size() != layers) {
-    throw std::invalid_argument("pergrad: clip_per_layer: " + std::to_string(bounds.size()) + " bounds for " +
-                                std::to_string(layers) + " layers with parameters");
+    detail::throw_invalid_argument(
+        {"pergrad: clip_per_layer: ", bounds.size(), " bounds for ", layers, " layers with parameters"});
   }
   detail::layer_clip<layers> rule{};
   for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
@@ -13365,8 +13463,8 @@ template <class Network, class Loss>
                                   std::span<const l2_clip_norm> bounds) {
   constexpr std::size_t groups = detail::clipping_groups<Network>;
   if (bounds.size() != groups) {
-    throw std::invalid_argument("pergrad: clip_per_group: " + std::to_string(bounds.size()) + " bounds for " +
-                                std::to_string(groups) + " clipping groups");
+    detail::throw_invalid_argument(
+        {"pergrad: clip_per_group: ", bounds.size(), " bounds for ", groups, " clipping groups"});
   }
   detail::group_clip<groups> rule{};
   for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
@@ -13379,8 +13477,7 @@ template <class Network, class Loss>
 [[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
                              l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
   if (!(stability > 0) || !std::isfinite(stability)) {
-    throw std::invalid_argument("pergrad: normalise: stability must be positive and finite, got " +
-                                std::to_string(stability));
+    detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }
@@ -13580,8 +13677,8 @@ template <class Network, class Loss>
 [[nodiscard]] auto dot(const per_sample_gradient_leaf<Network, Loss>& gradients,
                        std::type_identity_t<std::span<const typename Network::scalar>> direction) {
   if (direction.size() != Network::parameter_count) {
-    throw std::invalid_argument("pergrad: dot: a direction of " + std::to_string(direction.size()) + " values for " +
-                                std::to_string(Network::parameter_count) + " parameters");
+    detail::throw_invalid_argument(
+        {"pergrad: dot: a direction of ", direction.size(), " values for ", Network::parameter_count, " parameters"});
   }
   return detail::projection_of<per_sample_gradient_leaf<Network, Loss>>{gradients, direction};
 }
@@ -13632,8 +13729,7 @@ namespace detail {
 template <class Scalar>
 on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
   if (request.sum_count == on_host::most_sums) {
-    throw std::invalid_argument("pergrad: one evaluation forms at most " + std::to_string(on_host::most_sums) +
-                                " sums");
+    throw_invalid_argument({"pergrad: one evaluation forms at most ", on_host::most_sums, " sums"});
   }
   request.backward = true;
   return request.sums[request.sum_count++];
@@ -13641,8 +13737,7 @@ on_host::sum_request<Scalar>& new_sum(on_host::run_request<Scalar>& request) {
 template <class Scalar>
 on_host::observer<Scalar>& new_observer(on_host::run_request<Scalar>& request) {
   if (request.observer_count == on_host::most_observers) {
-    throw std::invalid_argument("pergrad: one evaluation serves at most " + std::to_string(on_host::most_observers) +
-                                " per-sample results");
+    throw_invalid_argument({"pergrad: one evaluation serves at most ", on_host::most_observers, " per-sample results"});
   }
   return request.observers[request.observer_count++];
 }
@@ -13836,8 +13931,7 @@ class gradient_row : public materialised_gradients<Gradients, Clipped> {
   gradient_row(Gradients gradients, std::size_t sample)
       : materialised_gradients<Gradients, Clipped>{gradients, sample, 1} {
     if (sample >= gradients.size()) {
-      throw std::out_of_range("pergrad: sample " + std::to_string(sample) + " of a batch of " +
-                              std::to_string(gradients.size()));
+      detail::throw_out_of_range({"pergrad: sample ", sample, " of a batch of ", gradients.size()});
     }
   }
 };
@@ -13943,8 +14037,8 @@ template <class Network, class Loss>
 [[nodiscard]] auto weighted_sum(const per_sample_gradient_leaf<Network, Loss>& gradients,
                                 std::type_identity_t<std::span<const typename Network::scalar>> weights) {
   if (weights.size() != gradients.size()) {
-    throw std::invalid_argument("pergrad: weighted_sum: " + std::to_string(weights.size()) + " weights for " +
-                                std::to_string(gradients.size()) + " samples");
+    detail::throw_invalid_argument(
+        {"pergrad: weighted_sum: ", weights.size(), " weights for ", gradients.size(), " samples"});
   }
   return weighted_gradient_sum<per_sample_gradient_leaf<Network, Loss>, std::span<const typename Network::scalar>>{
       gradients, weights};
@@ -15090,16 +15184,15 @@ namespace detail {
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
   if (first > gaussians_per_step || count > gaussians_per_step - first) {
-    throw std::out_of_range("pergrad: gaussian noise: elements [" + std::to_string(first) + ", +" +
-                            std::to_string(count) + ") exceed the " + std::to_string(gaussians_per_step) +
-                            " elements of one step");
+    throw_out_of_range({"pergrad: gaussian noise: elements [", first, ", +", count, ") exceed the ", gaussians_per_step,
+                        " elements of one step"});
   }
 }
 
 inline void require_standard_deviation(double standard_deviation) {
   if (!(standard_deviation >= 0 && standard_deviation <= std::numeric_limits<double>::max())) {
-    throw std::invalid_argument("pergrad: standard deviation of noise must be finite and not negative, got " +
-                                std::to_string(standard_deviation));
+    throw_invalid_argument(
+        {"pergrad: standard deviation of noise must be finite and not negative, got ", standard_deviation});
   }
 }
 
@@ -15113,8 +15206,7 @@ template <class Scalar>
     }
   }
   if (!(result <= std::numeric_limits<Scalar>::max())) {
-    throw std::invalid_argument("pergrad: standard deviation of noise does not fit the type of the sum, got " +
-                                std::to_string(x));
+    throw_invalid_argument({"pergrad: standard deviation of noise does not fit the type of the sum, got ", x});
   }
   return result;
 }
@@ -15829,8 +15921,7 @@ template <class Expression>
 }
 
 [[noreturn]] inline void throw_result_does_not_fit(std::size_t values, std::size_t room) {
-  throw std::invalid_argument("pergrad: a result of " + std::to_string(values) +
-                              " values does not fit a destination of " + std::to_string(room));
+  throw_invalid_argument({"pergrad: a result of ", values, " values does not fit a destination of ", room});
 }
 
 /// What stands for a bounded_total where there is none.
@@ -21235,7 +21326,7 @@ namespace detail {
 
 inline void require_momentum(double momentum) {
   if (momentum >= 0 && momentum < 1) return;
-  throw std::invalid_argument("pergrad: sgd: momentum must be in [0, 1), got " + std::to_string(momentum));
+  throw_invalid_argument({"pergrad: sgd: momentum must be in [0, 1), got ", momentum});
 }
 
 }  // namespace detail
@@ -21379,8 +21470,7 @@ class poisson_sampling {
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
   void mark(const chacha_key& key, std::uint64_t step, std::uint64_t first, std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
-      throw std::invalid_argument("pergrad: poisson_sampling: records are marked in whole tiles of " +
-                                  std::to_string(tile));
+      detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
     const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
@@ -21610,7 +21700,7 @@ inline void require_event(const sampled_gaussian_event& event) {
   if (q == 1) return order / (2 * s * s);
   const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
   if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
-    throw std::runtime_error("pergrad: renyi_divergence: no result at order " + std::to_string(order));
+    detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
   }
   return log_moment / (order - 1);
 }
@@ -22284,39 +22374,10 @@ namespace detail {
   return bits.first(tasks * share / 64);
 }
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base {
+/// What of a trainer knows its network's scalar only: the ledger, the records of a step and what is noted of them.
+template <class Scalar>
+class dp_sgd_state {
  public:
-  using scalar = typename Network::scalar;
-  using input_value = typename Network::input_value;
-  using target = target_of<Loss, scalar>;
-  /// Whether a device does the steps.
-  static constexpr bool on_a_device = device_executor<Executor>;
-
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        options_{checked_options(options, clipping_groups<Network>)},
-        tape_{executor, options.max_batch},
-        update_{executor},
-        accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)},
-        sensitivity_{with_empty_batch([](const auto& sum) { return sum.sensitivity(); })} {
-    records_.reserve(options.max_batch.count);
-    if (options.private_metrics) {
-      losses_.resize(options.max_batch.count);
-      norms_.resize(options.max_batch.count);
-    }
-    clip_norm_ = options.clip ? options.clip->value() : sensitivity_;
-    const double deviation = options.noise->value() * sensitivity_;
-    if (!(deviation <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
-      throw std::invalid_argument("pergrad: dp_sgd: noise times clip does not fit the network's scalar, got " +
-                                  std::to_string(deviation));
-    }
-    accountant_.prepare(event_);
-  }
-
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
   /// Steps taken, each with its noise.
@@ -22325,6 +22386,112 @@ class dp_sgd_base {
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+
+ protected:
+  [[gnu::noinline]] dp_sgd_state(const dp_sgd_options& options, std::size_t clipping_groups)
+      : options_{checked_options(options, clipping_groups)},
+        accountant_{options.budget},
+        event_{options.sampling->event(*options.noise)} {
+    records_.reserve(options.max_batch.count);
+    if (options.private_metrics) {
+      losses_.resize(options.max_batch.count);
+      norms_.resize(options.max_batch.count);
+    }
+  }
+  /// The last part of construction: `sensitivity` is known from the options' clipping.
+  [[gnu::noinline]] void take(double sensitivity) {
+    sensitivity_ = sensitivity;
+    clip_norm_ = options_.clip ? options_.clip->value() : sensitivity_;
+    const double deviation = options_.noise->value() * sensitivity_;
+    if (!(deviation <= static_cast<double>(std::numeric_limits<Scalar>::max()))) {
+      throw_invalid_argument({"pergrad: dp_sgd: noise times clip does not fit the network's scalar, got ", deviation});
+    }
+    accountant_.prepare(event_);
+  }
+
+  /// Enters a step in the ledger, or refuses it.
+  void spend() {
+    accountant_.spend(event_);
+    metrics_ = {};
+    records_.clear();
+  }
+  void end() {
+    if (options_.private_metrics) {
+      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
+    }
+  }
+  /// Puts every record of this step into `records_`, ascending, once all threads have looked for them; calls full(self)
+  /// when there is no room for one more, and leaves out those for which fits(self, record) is false. Without `fits` all
+  /// do.
+  [[gnu::noinline]] void collect(const host& crew, std::uint64_t record_count, void* self, void (*full)(void* self),
+                                 bool (*fits)(void* self, std::uint64_t record)) {
+    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
+      const auto marked = mark_drawn(crew, *options_.sampling, randomness_, first, record_count - first, drawn_);
+      poisson_sampling::visit_marked(marked, first, record_count, [&](std::uint64_t record) {
+        if (fits != nullptr && !fits(self, record)) {
+          leave_out();
+          return;
+        }
+        if (records_.size() == options_.max_batch.count) full(self);
+        records_.push_back(static_cast<std::uint32_t>(record));
+      });
+    }
+  }
+  void leave_out() noexcept {
+    if (!options_.private_metrics) return;
+    ++metrics_.batch_size;
+    ++metrics_.non_finite;
+    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  [[gnu::noinline]] void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
+    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
+      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+      ++metrics_.batch_size;
+      metrics_.mean_loss += chunk_losses[i];
+      if (!is_finite_norm<Scalar>(chunk_norms[i])) {
+        ++metrics_.non_finite;
+        continue;
+      }
+      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
+    }
+  }
+
+  dp_sgd_options options_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_ = 0;                   ///< of every sum
+  double clip_norm_ = 0;                     ///< above it, a norm counts as clipped
+  layer_randomness randomness_;              ///< of this step: what samples records and drives layers that are random
+  std::array<std::uint64_t, 1024> drawn_{};  ///< one bit a record, of 65,536 at a time
+  std::vector<std::uint32_t> records_;       ///< of the next physical batch
+  std::vector<double> losses_;
+  std::vector<double> norms_;
+  step_metrics metrics_;
+};
+
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
+  using state = dp_sgd_state<typename Network::scalar>;
+
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  /// Whether a device does the steps.
+  static constexpr bool on_a_device = device_executor<Executor>;
+
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+      : state{options, clipping_groups<Network>},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch},
+        update_{executor} {
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }));
+  }
+
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
   /// failed halfway.
   [[nodiscard]] const private_gradient<Network>& last_update() const {
@@ -22364,6 +22531,8 @@ class dp_sgd_base {
   [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
     return fits_the_trainer<Network, Loss>(records, record);
   }
+  using state::losses_, state::metrics_, state::norms_, state::options_, state::randomness_, state::records_;
+  using state::sensitivity_;
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
@@ -22431,7 +22600,7 @@ class dp_sgd_base {
     part_->prepare(records);
     add_chunks(records);
     run_on_device(true, next_step(generator));
-    end();
+    this->end();
   }
   /// Enters the step in the ledger, and looks at the records if it has not seen them.
   void begin(const dataset<input_value, target>& records) {
@@ -22440,15 +22609,7 @@ class dp_sgd_base {
       require_fit_for_training<Network, Loss>(records);
       checked_ = records;
     }
-    accountant_.spend(event_);
-    metrics_ = {};
-    records_.clear();
-  }
-  void end() {
-    if (options_.private_metrics) {
-      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-    }
+    this->spend();
   }
   void run_on_device(bool last, std::uint64_t noise_step) {
     part_->run(records_, last, noise_step);
@@ -22456,30 +22617,30 @@ class dp_sgd_base {
       const std::span<double> chunk_losses{losses_.data(), records_.size()};
       const std::span<double> chunk_norms{norms_.data(), records_.size()};
       part_->fetch_facts(chunk_losses, chunk_norms);
-      note(chunk_losses, chunk_norms);
+      this->note(chunk_losses, chunk_norms);
     }
     records_.clear();
   }
 
   /// All records of this step, in chunks but for the last ones, which stay in `records_`.
   void add_chunks(const dataset<input_value, target>& records) {
-    for_each_drawn(records.size(), [&](std::uint64_t record) {
-      if (!on_a_device && !fits(records, record)) {
-        leave_out();
-        return;
-      }
-      if (records_.size() == options_.max_batch.count) add_chunk(records);
-      records_.push_back(static_cast<std::uint32_t>(record));
-    });
-  }
-  /// Calls visit(record) for every record of this step, ascending, once all threads have looked for them.
-  template <class Visitor>
-  void for_each_drawn(std::uint64_t record_count, Visitor&& visit) {
-    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const auto marked =
-          mark_drawn(detail::crew_of(*executor_), *options_.sampling, randomness_, first, record_count - first, drawn_);
-      poisson_sampling::visit_marked(marked, first, record_count, visit);
+    struct step_type {
+      dp_sgd_base* trainer;
+      const dataset<input_value, target>* records;
+    } step{this, &records};
+    bool (*fits_here)(void*, std::uint64_t) = nullptr;
+    if constexpr (!on_a_device) {
+      fits_here = [](void* self, std::uint64_t record) {
+        return fits(*static_cast<step_type*>(self)->records, record);
+      };
     }
+    this->collect(
+        detail::crew_of(*executor_), records.size(), &step,
+        [](void* self) {
+          const auto* mine = static_cast<const step_type*>(self);
+          mine->trainer->add_chunk(*mine->records);
+        },
+        fits_here);
   }
 
   void add_chunk(const dataset<input_value, target>& records) {
@@ -22503,48 +22664,18 @@ class dp_sgd_base {
       const std::span<double> chunk_norms{norms_.data(), chunk.size()};
       unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
                                  assign(chunk_norms, l2_norms(gradients)));
-      note(chunk_losses, chunk_norms);
+      this->note(chunk_losses, chunk_norms);
     });
     records_.clear();
-  }
-  void leave_out() noexcept {
-    if (!options_.private_metrics) return;
-    ++metrics_.batch_size;
-    ++metrics_.non_finite;
-    metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
-    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
-      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
-      ++metrics_.batch_size;
-      metrics_.mean_loss += chunk_losses[i];
-      if (!is_finite_norm<scalar>(chunk_norms[i])) {
-        ++metrics_.non_finite;
-        continue;
-      }
-      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
-    }
   }
 
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
-  dp_sgd_options options_;
   tape<Network> tape_;
-  mutable private_gradient<Network> update_;  ///< of a device: fetched when somebody asks
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_;           ///< of every sum
-  double clip_norm_ = 0;         ///< above it, a norm counts as clipped
-  layer_randomness randomness_;  ///< of this step: what samples records and drives layers that are random
+  mutable private_gradient<Network> update_;             ///< of a device: fetched when somebody asks
   std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
-  std::array<std::uint64_t, 1024> drawn_{};              ///< one bit a record, of 65,536 at a time
-  std::vector<std::uint32_t> records_;
-  std::vector<double> losses_;
-  std::vector<double> norms_;
-  step_metrics metrics_;
-  std::unique_ptr<part_type> part_;  ///< refers to the tape and the options, so it goes first
+  std::unique_ptr<part_type> part_;                      ///< refers to the tape and the options, so it goes first
 };
 
 }  // namespace detail
@@ -24182,6 +24313,7 @@ class device_block {
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&partial)[Threads / warp_size]) const noexcept {
     Value value = own[0];
+    PERGRAD_ROLLED
     for (int apart = warp_size / 2; apart > 0; apart /= 2) value = value + __shfl_xor_sync(0xffffffffU, value, apart);
     if (threadIdx.x % warp_size == 0) partial[threadIdx.x / warp_size] = value;
     __syncthreads();
@@ -24913,8 +25045,7 @@ struct norm_worker {
       case norm_method::product:
         return by_product(leaf, part);
       case norm_method::gram:
-        gram(leaf, part);
-        return rounding(leaf, false, part);
+        return by_positions(leaf, true, false, part);
       default:
         return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
     }
@@ -24924,9 +25055,7 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (method == norm_method::product) return by_product(leaf, part);
-    if (method == norm_method::gram) {
-      gram(leaf, part);
-    } else {
+    if (method != norm_method::gram) {
       sums own;
       block.each([&](int t) {
         double sum = 0;
@@ -24936,7 +25065,7 @@ struct norm_worker {
       const double squared = block.sum(own, partial);
       block.once([&] { part.squared += squared; });
     }
-    rounding(leaf, true, part);
+    by_positions(leaf, method == norm_method::gram, true, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
                       norm_bound& part) const {
@@ -25013,82 +25142,70 @@ struct norm_worker {
     }
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s).
-  PERGRAD_HD void gram(const outer_leaf& leaf, norm_bound& part) const {
+  /// With `gram`, the norm itself: sum_{t,s} (x_t · x_s)(delta_t · delta_s). In any case what rounding adds to one
+  /// sample's share of a sum over positions, which is of the diagonal: slack = (γ sum_t |x_t||delta_t|)²; and with
+  /// `scaled`, where w delta is formed first, spread = sum_t |x_t| sqrt(p).
+  PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
     const affine_view& view = leaf.view;
     const int positions = view.positions();
     for (int group = 0; group < view.groups; ++group) {
       sums entries;
       sums magnitudes;
-      block.each([&](int thread) {
-        double sum = 0;
-        double magnitude = 0;
-        for (int pair = thread; pair < positions * positions; pair += Threads) {
-          const int t = pair / positions;
-          const int s = pair % positions;
-          if (s > t) continue;
-          const double entry = view_dot(leaf, group, t, s) * delta_dot(leaf, group, t, s);
-          sum += s == t ? entry : 2 * entry;
-          if (s == t) magnitude += square_root(entry);
-        }
-        entries[thread] = sum;
-        magnitudes[thread] = magnitude;
-      });
-      const double sum = block.sum(entries, partial);
-      const double magnitude = block.sum(magnitudes, partial);
-      constexpr double unit = limits::epsilon<double>;
-      block.once([&] {
-        const double terms = view.view_width() + view.outputs + 2 * positions + 8;
-        part.squared += sum > 0 || sum != sum ? sum : 0;
-        part.error += terms * unit * magnitude * magnitude;
-      });
-    }
-  }
-  /// What rounding adds to one sample's share of a sum over positions: slack = (γ sum_t |x_t||delta_t|)²; and where
-  /// w delta is formed first, spread = sum_t |x_t| sqrt(p).
-  PERGRAD_HD void rounding(const outer_leaf& leaf, bool scaled, norm_bound& part) const {
-    const affine_view& view = leaf.view;
-    for (int group = 0; group < view.groups; ++group) {
-      sums magnitudes;
+      sums spreads;
       sums x_sums;
       sums delta_sums;
-      sums spreads;
       block.each([&](int thread) {
+        double entry_sum = 0;
         double magnitude = 0;
         double spread = 0;
         double x_sum = 0;
         double delta_sum = 0;
-        for (int t = thread; t < view.positions(); t += Threads) {
-          const double x_squared = view_dot(leaf, group, t, t);
-          const double delta_squared = delta_dot(leaf, group, t, t);
-          magnitude += square_root(x_squared * delta_squared);
-          x_sum += square_root(x_squared);
-          delta_sum += square_root(delta_squared);
-          spread += square_root(x_squared * view.outputs);
+        for (int pair = thread; pair < (gram ? positions * positions : positions); pair += Threads) {
+          const int t = gram ? pair / positions : pair;
+          const int s = gram ? pair % positions : pair;
+          if (s > t) continue;
+          const double x_product = view_dot(leaf, group, t, s);
+          const double delta_product = delta_dot(leaf, group, t, s);
+          const double entry = x_product * delta_product;
+          entry_sum += s == t ? entry : 2 * entry;
+          if (s != t) continue;
+          magnitude += square_root(entry);
+          spread += square_root(x_product * view.outputs);
+          if constexpr (has_lost_squares) {
+            x_sum += square_root(x_product);
+            delta_sum += square_root(delta_product);
+          }
         }
-        spreads[thread] = spread;
+        entries[thread] = entry_sum;
         magnitudes[thread] = magnitude;
+        spreads[thread] = spread;
         x_sums[thread] = x_sum;
         delta_sums[thread] = delta_sum;
       });
+      const double squared = block.sum(entries, partial);
       const double magnitude = block.sum(magnitudes, partial);
-      const double x_sum = block.sum(x_sums, partial);
-      const double delta_sum = block.sum(delta_sums, partial);
-      const double spread = block.sum(spreads, partial);
-      constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
+      const double spread = scaled ? block.sum(spreads, partial) : 0;
+      const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
+      const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
-        const double bound = (view.positions() + 2) * unit * magnitude;
+        if (gram) {
+          const double terms = view.view_width() + view.outputs + 2 * positions + 8;
+          part.squared += squared > 0 || squared != squared ? squared : 0;
+          part.error += terms * limits::epsilon<double> * magnitude * magnitude;
+        }
+        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;
-        if (scaled) part.spread += spread;
+        part.spread += spread;
         part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
       });
     }
   }
 
   /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
+  static constexpr bool has_lost_squares = std::is_same_v<Scalar, double>;
   [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
                                                       double delta_squared) noexcept {
-    if constexpr (std::is_same_v<Scalar, double>) {
+    if constexpr (has_lost_squares) {
       constexpr double least = limits::least_subnormal<double>;
       return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
     } else {
@@ -25159,6 +25276,7 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
                       Scalar* weights, int layer_stride) noexcept {
   const auto count = static_cast<std::size_t>(parameter_count);
   norm_bound whole;
+  PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
   if (rule.kind == clip_rule::kind_type::flat) {
     weights[0] = clip_factor<Scalar>(whole, count, rule.bound);
@@ -25168,10 +25286,12 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
     for (int group = 0; group < rule.groups; ++group) {
       norm_bound part;
+      PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) part = part + layers[layer];
       }
       const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
+      PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
       }
@@ -25700,13 +25820,18 @@ struct node_worker {
       const auto bias_of = [&](int i) {
         return bias == nullptr ? Scalar{0} : bias[inner ? i % channels : i / positions];
       };
-      if (parts == 1) {
-        for_each(count, [&](int i) { y[place(i)] = sum_of(i, 0) + bias_of(i); });
-        return;
-      }
       block.each([&](int t) {
-        if (t < count * parts) scratch[t] = sum_of(t / parts, t % parts);
+        for (int k = t; k < count * parts; k += Threads) {  // at most one for a thread that shares
+          const int i = parts == 1 ? k : k / parts;
+          const Scalar sum = sum_of(i, k - i * parts);
+          if (parts == 1) {
+            y[place(i)] = sum + bias_of(i);
+          } else {
+            scratch[k] = sum;
+          }
+        }
       });
+      if (parts == 1) return;
       block.each([&](int t) {
         if (t >= count) return;
         Scalar sum = bias_of(t);
@@ -25851,6 +25976,7 @@ struct node_worker {
   PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
     for (int d = box.planes.begin; d < box.planes.end; ++d) {
       for (int i = box.rows.begin; i < box.rows.end; ++i) {
+        PERGRAD_ROLLED
         for (int j = box.columns.begin; j < box.columns.end; ++j) {
           if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
         }
@@ -25994,6 +26120,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
       block.each([&](int t) {
+        PERGRAD_ROLLED
         for (int layer = t; layer < tables.layers; layer += Threads) parts[layer] = norm_bound{};
       });
     }
@@ -26040,6 +26167,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
     if (tf32 == 0 || count == 0) return;
     block.each([&](int t) {
+      PERGRAD_ROLLED
       for (int i = t; i < count; i += Threads) at[i] = round_to_tf32(at[i]);
     });
   }
