@@ -12526,6 +12526,16 @@ struct worker {
 
 namespace pergrad::inline v0_1::on_host {
 
+// Not in the template: of a list that asks a tape for numbers there, nvcc 13 makes an expression with commas.
+[[noreturn]] inline void throw_too_many_sums(std::size_t sums, std::size_t room) {
+  detail::throw_invalid_argument({"pergrad: this evaluation forms ", sums, " sums, the tape has room for ", room,
+                                  ": construct it with pergrad::max_sums{", sums, "}"});
+}
+[[noreturn]] inline void throw_too_many_threads(std::size_t threads, std::size_t workers) {
+  detail::throw_invalid_argument(
+      {"pergrad: the tape was made for an executor with ", workers, " threads, this one has ", threads});
+}
+
 /// Runs requests for one network. Inputs and losses come through small function tables, so that one engine serves every
 /// loss.
 template <class Network>
@@ -12538,17 +12548,12 @@ class engine {
 
   static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
                   const run_request<scalar>& request) {
-    if (request.sum_count > tape.sum_capacity()) {
-      detail::throw_invalid_argument({"pergrad: this evaluation forms ", request.sum_count,
-                                      " sums, the tape has room for ", tape.sum_capacity(),
-                                      ": construct it with pergrad::max_sums{", request.sum_count, "}"});
-    }
+    if (request.sum_count > tape.sum_capacity()) throw_too_many_sums(request.sum_count, tape.sum_capacity());
     if (tape_access::remote(tape).memory != nullptr) {
       throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
     }
     if (executor.thread_count() > tape.worker_count()) {
-      detail::throw_invalid_argument({"pergrad: the tape was made for an executor with ", tape.worker_count(),
-                                      " threads, this one has ", executor.thread_count()});
+      throw_too_many_threads(executor.thread_count(), tape.worker_count());
     }
     const auto count = static_cast<index>(request.count);
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
