@@ -5663,17 +5663,41 @@ constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
   return vector_bytes >= 32 && (rows > 1 || vectors < 4);
 }
 
+/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
+                                             const Scalar*& left_first, const Scalar*& right_first,
+                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
+                                             std::index_sequence<Slot...>) noexcept {
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  const Scalar* left = left_first;
+  const Scalar* right = right_first;
+  for (; count > 0; --count) {
+    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    vector<Scalar> down = {};
+    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+     ...);
+    left += left_step;
+    right += right_step;
+  }
+  left_first = left;
+  right_first = right;
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
 [[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+                                         std::index_sequence<Vector...> across,
+                                         std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -5687,23 +5711,13 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
-    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down = {};
-      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-       ...);
-      left += left_step;
-      right += right_step;
-    }
-  };
   for (;;) {
+    const std::ptrdiff_t count = reduce[2].extent;
     if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
+      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
+                                                              slots);
     } else {
-      run(std::false_type{});
+      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
@@ -6221,17 +6235,41 @@ constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
   return vector_bytes >= 32 && (rows > 1 || vectors < 4);
 }
 
+/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
+                                             const Scalar*& left_first, const Scalar*& right_first,
+                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
+                                             std::index_sequence<Slot...>) noexcept {
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  const Scalar* left = left_first;
+  const Scalar* right = right_first;
+  for (; count > 0; --count) {
+    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    vector<Scalar> down = {};
+    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+     ...);
+    left += left_step;
+    right += right_step;
+  }
+  left_first = left;
+  right_first = right;
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
 [[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+                                         std::index_sequence<Vector...> across,
+                                         std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -6245,23 +6283,13 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
-    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down = {};
-      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-       ...);
-      left += left_step;
-      right += right_step;
-    }
-  };
   for (;;) {
+    const std::ptrdiff_t count = reduce[2].extent;
     if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
+      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
+                                                              slots);
     } else {
-      run(std::false_type{});
+      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
@@ -6780,17 +6808,41 @@ constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
   return vector_bytes >= 32 && (rows > 1 || vectors < 4);
 }
 
+/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
+                                             const Scalar*& left_first, const Scalar*& right_first,
+                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
+                                             std::index_sequence<Slot...>) noexcept {
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  const Scalar* left = left_first;
+  const Scalar* right = right_first;
+  for (; count > 0; --count) {
+    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    vector<Scalar> down = {};
+    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+     ...);
+    left += left_step;
+    right += right_step;
+  }
+  left_first = left;
+  right_first = right;
+}
+
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
 [[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...>, std::index_sequence<Slot...>) noexcept {
+                                         std::index_sequence<Vector...> across,
+                                         std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
   const first_lanes<Scalar> last{task.last};
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -6804,23 +6856,13 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t outermost = 0;
   volatile std::ptrdiff_t outer_count = reduce[0].extent;
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  const auto run = [&]<bool Whole>(std::bool_constant<Whole>) __attribute__((always_inline)) {
-    for (std::ptrdiff_t count = reduce[2].extent; count > 0; --count) {
-      const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-      if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-      vector<Scalar> down = {};
-      ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-        sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-       ...);
-      left += left_step;
-      right += right_step;
-    }
-  };
   for (;;) {
+    const std::ptrdiff_t count = reduce[2].extent;
     if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      run(std::bool_constant<has_whole_loop(Rows, Vectors)>{});
+      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
+                                                              slots);
     } else {
-      run(std::false_type{});
+      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
     middle_count = middle_count - 1;
     if (middle_count > 0) {
