@@ -531,14 +531,14 @@ namespace pergrad::inline v0_1::detail {
 /// A piece of a sentence: text or a number. Implicit, as it stands in lists only.
 class text_piece {
  public:
-  // NOLINTBEGIN(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor,cppcoreguidelines-pro-type-member-init): one of a union
   constexpr text_piece(const char* text) noexcept : text_{text} {}
   template <std::signed_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::whole}, whole_{number} {}
   template <std::unsigned_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
   constexpr text_piece(double number) noexcept : kind_{kind::real}, real_{number} {}
-  // NOLINTEND(google-explicit-constructor)
+  // NOLINTEND(google-explicit-constructor,cppcoreguidelines-pro-type-member-init)
 
   /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
   int write(char* to, std::size_t room) const noexcept {
@@ -557,19 +557,21 @@ class text_piece {
  private:
   enum class kind { text, whole, natural, real };
   kind kind_ = kind::text;
+  // NOLINTBEGIN(readability-identifier-naming): private, although a union says otherwise
   union {
     const char* text_;
     long long whole_;
     unsigned long long natural_;
     double real_;
   };
+  // NOLINTEND(readability-identifier-naming)
 };
 
 /// A sentence; what is longer than any of this library's is cut off.
 struct error_text {
   char text[512] = {};
 
-  [[gnu::cold, gnu::noinline]] explicit error_text(std::initializer_list<text_piece> pieces) noexcept {
+  [[gnu::cold, gnu::noinline]] error_text(std::initializer_list<text_piece> pieces) noexcept {
     std::size_t used = 0;
     for (const text_piece& piece : pieces) {
       const int length = piece.write(text + used, sizeof text - used);
@@ -643,6 +645,7 @@ class dataset {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
   dataset(const Inputs&, const Targets&, const shape&, const More&...) {
     static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -757,6 +760,7 @@ class batch {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
   batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
     static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -8862,6 +8866,7 @@ struct description {
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
   /// (host/winograd.hpp), else empty.
+  // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };
 

@@ -66,6 +66,7 @@ class dataset {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, Target, Value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
   dataset(const Inputs&, const Targets&, const shape&, const More&...) {
     static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
@@ -180,6 +181,7 @@ class batch {
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
   batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
     static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
                                                      detail::numbers_given<Inputs, Targets>>{});

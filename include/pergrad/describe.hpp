@@ -37,6 +37,7 @@ struct description {
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
   /// (host/winograd.hpp), else empty.
+  // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };
 

@@ -16,14 +16,14 @@ namespace pergrad::inline v0_1::detail {
 /// A piece of a sentence: text or a number. Implicit, as it stands in lists only.
 class text_piece {
  public:
-  // NOLINTBEGIN(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor,cppcoreguidelines-pro-type-member-init): one of a union
   constexpr text_piece(const char* text) noexcept : text_{text} {}
   template <std::signed_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::whole}, whole_{number} {}
   template <std::unsigned_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
   constexpr text_piece(double number) noexcept : kind_{kind::real}, real_{number} {}
-  // NOLINTEND(google-explicit-constructor)
+  // NOLINTEND(google-explicit-constructor,cppcoreguidelines-pro-type-member-init)
 
   /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
   int write(char* to, std::size_t room) const noexcept {
@@ -42,19 +42,21 @@ class text_piece {
  private:
   enum class kind { text, whole, natural, real };
   kind kind_ = kind::text;
+  // NOLINTBEGIN(readability-identifier-naming): private, although a union says otherwise
   union {
     const char* text_;
     long long whole_;
     unsigned long long natural_;
     double real_;
   };
+  // NOLINTEND(readability-identifier-naming)
 };
 
 /// A sentence; what is longer than any of this library's is cut off.
 struct error_text {
   char text[512] = {};
 
-  [[gnu::cold, gnu::noinline]] explicit error_text(std::initializer_list<text_piece> pieces) noexcept {
+  [[gnu::cold, gnu::noinline]] error_text(std::initializer_list<text_piece> pieces) noexcept {
     std::size_t used = 0;
     for (const text_piece& piece : pieces) {
       const int length = piece.write(text + used, sizeof text - used);
