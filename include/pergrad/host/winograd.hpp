@@ -132,7 +132,7 @@ inline void transform_kernels(const Scalar* taps, index count, Scalar* to, index
     }
     for (index s = 0; s < 4; ++s) {
       Scalar* const out = to + (4 * r + s) * to_step;
-      if (count == line) {
+      if (count == line) {  // a constant count is two moves, not a call
         std::copy_n(result + s * line, line, out);
       } else {
         std::copy_n(result + s * line, count, out);
