@@ -11,6 +11,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
 ROOT = "pergrad/pergrad.hpp"
 OURS = re.compile(r'^\s*#\s*include\s*[<"](pergrad/[^">]+)[">]')
+TEXT_NAMED = re.compile(r'^\s*#\s*define\s+PERGRAD_FAMILY_TEXT\s+"(pergrad/[^"]+)"')
+TEXT_READ = re.compile(r"^\s*#\s*include\s+PERGRAD_FAMILY_TEXT\b")
 SYSTEM = re.compile(r"^\s*#\s*include\s*<([^>]+)>")
 UNDER_NVCC = re.compile(r"^\s*#\s*ifdef\s+__CUDACC__\s*$")
 OPENS, CLOSES = re.compile(r"^\s*#\s*if"), re.compile(r"^\s*#\s*endif")
@@ -22,10 +24,11 @@ def text_of(name):
     return (INCLUDE / name).read_text(encoding="utf-8")
 
 
-def expand(name, seen, lines):
+def expand(name, seen, lines, family_text=None):
     """Appends the text of one header to lines, its own includes first come, first served.
 
-    A header without `#pragma once` is a text that is meant to be repeated, under whatever conditions.
+    A header without `#pragma once` is a text that is meant to be repeated, under whatever conditions; `family_text` is
+    the one that a header names for every family of kernels.
     """
     seen.add(name)
     depth = 0
@@ -37,10 +40,14 @@ def expand(name, seen, lines):
         elif seen_outside is not None and not depth:
             seen, seen_outside = seen_outside, None
         ours, system = OURS.match(line), SYSTEM.match(line)
+        if named := TEXT_NAMED.match(line):
+            family_text = named[1]
         if DROPPED.match(line):
             continue
-        if ours and not ONCE.search(text_of(ours[1])):
-            expand(ours[1], seen, lines)
+        if TEXT_READ.match(line):
+            expand(family_text, seen, lines)
+        elif ours and not ONCE.search(text_of(ours[1])):
+            expand(ours[1], seen, lines, family_text)
         elif ours:
             # Expanded under a condition, a header would be missing wherever the condition is false. The umbrella alone
             # may ask whether nvcc reads it: what is included there and nowhere before is for nvcc only.

@@ -2,8 +2,8 @@
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS

@@ -61,6 +61,19 @@ inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
 /// The best family that is compiled.
 inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
 
+/// A name out of the namespace of one family's kernels, which must be compiled into the program.
+#if PERGRAD_OWN_FAMILY == PERGRAD_BEST_FAMILY
+#define PERGRAD_OF_FAMILY(family, ...) (static_cast<void>(family), PERGRAD_OWN_KERNELS::__VA_ARGS__)
+#elif PERGRAD_OWN_FAMILY == 1
+#define PERGRAD_OF_FAMILY(family, ...) \
+  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ : avx2::__VA_ARGS__)
+#else
+#define PERGRAD_OF_FAMILY(family, ...)                                         \
+  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ \
+   : (family) == ::pergrad::on_host::kernel_family::avx2 ? avx2::__VA_ARGS__   \
+                                                         : PERGRAD_OWN_KERNELS::__VA_ARGS__)
+#endif
+
 /// Whether a family is compiled into this program and runs on this processor.
 [[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
   if (family == own_kernel_family) return true;

@@ -13,9 +13,5 @@
 
 #include <pergrad/detail/processor.hpp>
 
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/detail/vector_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
+#define PERGRAD_FAMILY_TEXT "pergrad/detail/vector_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>

@@ -50,45 +50,15 @@ struct pool_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-// The family of the flags, then those beyond it, each under its target.
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/pool_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/pool_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/pool_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
+#define PERGRAD_FAMILY_TEXT "pergrad/host/pool_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a family, which must be compiled into the program.
 template <class Scalar, window_rule Rule>
 [[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == kernel_family::avx512) return avx512::pools::kernels<Scalar, Rule>;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == kernel_family::avx2) return avx2::pools::kernels<Scalar, Rule>;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::pools::kernels<Scalar, Rule>;
+  return PERGRAD_OF_FAMILY(family, pools::kernels<Scalar, Rule>);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -110,35 +110,8 @@ struct tile_family {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-// The family of the flags, then those beyond it, each under its target.
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/tile_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/detail/vector_text.hpp>
-// which the next one uses
-#include <pergrad/host/tile_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/detail/vector_text.hpp>
-// which the next one uses
-#include <pergrad/host/tile_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
+#define PERGRAD_FAMILY_TEXT "pergrad/host/tile_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -147,14 +120,7 @@ namespace product_detail {
 /// The tiles of a family, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == kernel_family::avx512) return avx512::tiles::family<Scalar>;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == kernel_family::avx2) return avx2::tiles::family<Scalar>;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::tiles::family<Scalar>;
+  return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
 }
 
 }  // namespace product_detail

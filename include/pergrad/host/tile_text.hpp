@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
 //
-// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
-// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
-// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
-// the baseline, where vectors of this width are taken apart and passed in another way.
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
 // A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
 // and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the

@@ -63,45 +63,15 @@ struct winograd_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-// The family of the flags, then those beyond it, each under its target.
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/winograd_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/winograd_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/host/winograd_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
+#define PERGRAD_FAMILY_TEXT "pergrad/host/winograd_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a family, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == kernel_family::avx512) return avx512::winograd::kernels<Scalar>;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == kernel_family::avx2) return avx2::winograd::kernels<Scalar>;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::winograd::kernels<Scalar>;
+  return PERGRAD_OF_FAMILY(family, winograd::kernels<Scalar>);
 }
 
 /// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.

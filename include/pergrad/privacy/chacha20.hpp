@@ -52,12 +52,8 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 }  // namespace pergrad::inline v0_1
 
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/privacy/chacha20_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/chacha20_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>
 
 namespace pergrad::inline v0_1 {
 

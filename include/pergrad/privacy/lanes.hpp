@@ -18,10 +18,5 @@
 #include <pergrad/detail/no_fast_math.hpp>
 #include <pergrad/detail/processor.hpp>
 
-// Of the family of the flags; privacy/noise.hpp has those beyond it.
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/privacy/lanes_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/lanes_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>

@@ -81,39 +81,8 @@ struct gaussian_kernels {
 
 }  // namespace pergrad::inline v0_1
 
-// The family of the flags, then those beyond it, each under its target (detail/processor.hpp).
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/privacy/noise_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/privacy/lanes_text.hpp>
-// which the next one uses
-#include <pergrad/privacy/chacha20_text.hpp>
-// which the next one uses
-#include <pergrad/privacy/noise_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
-
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-#include <pergrad/detail/family_begin_text.hpp>
-// its kernels
-#include <pergrad/privacy/lanes_text.hpp>
-// which the next one uses
-#include <pergrad/privacy/chacha20_text.hpp>
-// which the next one uses
-#include <pergrad/privacy/noise_text.hpp>
-// end
-#include <pergrad/detail/family_end_text.hpp>
-#endif
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -121,14 +90,7 @@ namespace detail {
 
 /// The kernels of a family, which must be compiled into the program.
 [[nodiscard]] inline const gaussian_kernels& gaussians_of(on_host::kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == on_host::kernel_family::avx512) return avx512::gaussians;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == on_host::kernel_family::avx2) return avx2::gaussians;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::gaussians;
+  return PERGRAD_OF_FAMILY(family, gaussians);
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
