@@ -2,7 +2,7 @@
 // pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
 //
 // A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
-// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+// workspace a thread, a few sums a thread and the packed weights. Nothing in it grows with the batch.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/remote.hpp>
 #include <pergrad/host/executor.hpp>
+#include <pergrad/host/lane_ring.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
@@ -116,8 +117,8 @@ class tape {
     scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
-    lanes_ = {total(program::table.lane_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
-              "a tape's sums", detail::uninitialised};
+    const auto buffers = static_cast<std::size_t>(on_host::lane_buffers(on_host::lane_count<Network>, workers_));
+    lanes_ = {total(program::table.lane_size, buffers * sums.count), "a tape's sums", detail::uninitialised};
     if constexpr (program::table.sparse_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
       finders_ = {total(finder_stride, workers_), "a tape's hash tables"};

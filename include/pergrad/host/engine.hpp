@@ -6,7 +6,7 @@
 //   add up lanes
 //
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
-// so the bits of a sum do not depend on the number of threads.
+// so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others: lane_ring.hpp.
 //
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
 // tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
@@ -26,6 +26,7 @@
 #include <pergrad/host/deferred.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/gather.hpp>
+#include <pergrad/host/lane_ring.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/panels.hpp>
 #include <pergrad/host/program.hpp>
@@ -73,16 +74,20 @@ class engine {
     // Without tables and deferred blocks the whole batch is one chunk.
     constexpr bool in_chunks = table.sparse_count > 0 || table.deferred_count > 0;
     const index chunk = in_chunks ? chunk_samples<Network> : std::max<index>(1, count);
-    const index tiles = (std::min(count, chunk) + tile - 1) / tile;
-    const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
+    const lane_plan plan{request.sum_count > 0, tile};
+    const index rest = count % chunk;
+    ring lanes{count / chunk * plan.lanes(chunk) + (rest > 0 ? plan.lanes(rest) : 0),
+               lane_buffers(lane_count<Network>, executor.thread_count())};
 
     pack_panels(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;
+    index first_lane = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      run_chunk(executor, network, tape, source, request, lanes, tile, chunk_first, samples, one_by_one);
+      run_chunk(executor, network, tape, source, request, plan, lanes, first_lane, chunk_first, samples, one_by_one);
+      first_lane += plan.lanes(samples);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
       }
@@ -91,29 +96,62 @@ class engine {
       }
       chunk_first += samples;
     } while (chunk_first < count);
-    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, tiles);
+    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes);
   }
 
  private:
-  /// The lanes' part of one chunk. All chunks but the last have the same number of tiles; lanes sum up over chunks.
+  using ring = lane_ring<lane_count<Network>>;
+
+  /// How a chunk is cut: depends on the network, the request and the number of samples only.
+  struct lane_plan {
+    bool forms_sums = true;
+    index tile = 1;
+    [[nodiscard]] index tiles(index samples) const noexcept { return (samples + tile - 1) / tile; }
+    /// Each of them has a tile at least.
+    [[nodiscard]] index lanes(index samples) const noexcept {
+      return std::min(tiles(samples), forms_sums ? lanes_for<Network>(tiles(samples)) : lane_count<Network>);
+    }
+  };
+
+  /// The lanes' part of one chunk. `first_lane` counts the lanes of the chunks before.
   static void run_chunk(const host& executor, const Network& network, tape_type& tape,
-                        const sample_source<scalar>& source, const run_request<scalar>& request, index lanes,
-                        index tile, index chunk_first, index count, bool one_by_one) {
-    const index tiles = (count + tile - 1) / tile;
+                        const sample_source<scalar>& source, const run_request<scalar>& request, const lane_plan& plan,
+                        ring& ring_of_lanes, index first_lane, index chunk_first, index count, bool one_by_one) {
+    const index lanes = plan.lanes(count);
+    const index tiles = plan.tiles(count);
     executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
-      const index first_tile = lane * tiles / lanes;
-      const index last_tile = (lane + 1) * tiles / lanes;
-      if (first_tile == last_tile) return;
       worker<Network> state{network, tape,   source,
                             request, thread, static_cast<std::size_t>(chunk_first) + request.first};
-      scalar* sums = lane_of(tape, request, lane);
-      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.lane_size, scalar{0});
-      for (index t = first_tile; t < last_tile; ++t) {
-        const index first = t * tile;
-        const index samples = std::min(tile, count - first);
-        state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+      const auto process = [&](scalar* sums) {
+        for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
+          const index first = t * plan.tile;
+          const index samples = std::min(plan.tile, count - first);
+          state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+        }
+      };
+      if (request.sum_count == 0) {
+        process(nullptr);
+        return;
       }
+      const index number = first_lane + lane;
+      const index stride = buffer_stride(request);
+      scalar* const buffers = tape_access::lanes(tape);
+      const auto finish = [&] {
+        ring_of_lanes.finish(number, [&](index to, index from) {
+          add_to(buffers + to * stride, static_cast<const scalar*>(buffers + from * stride), stride);
+        });
+      };
+      ring_of_lanes.begin(number);
+      scalar* const sums = buffers + ring_of_lanes.buffer_of(number) * stride;
+      std::fill_n(sums, stride, scalar{0});
+      try {
+        process(sums);
+      } catch (...) {
+        finish();  // lest others wait for its buffer
+        throw;
+      }
+      finish();
     });
   }
 
@@ -193,21 +231,23 @@ class engine {
     return std::max<index>(1, chunk_elements / leaf.outputs);
   }
 
-  /// The first of a lane's sums. Lanes lie side by side, whatever more the tape has room for: pages stay untouched.
-  [[nodiscard]] static scalar* lane_of(tape_type& tape, const run_request<scalar>& request, index lane) {
-    return tape_access::lanes(tape) + lane * static_cast<index>(request.sum_count) * table.lane_size;
+  /// From one buffer of a lane's sums to the next. They lie side by side, whatever more the tape has room for: pages
+  /// stay untouched.
+  [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
+    return static_cast<index>(request.sum_count) * table.lane_size;
   }
-  /// Adds the lanes of a sum up in order and puts it into PyTorch's order.
+  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order.
   static void gather(const host& executor, tape_type& tape, const run_request<scalar>& request, std::size_t number,
-                     index tiles) {
+                     const ring& lanes) {
     const sum_request<scalar>& sum = request.sums[number];
-    const index lanes = lanes_for<Network>(tiles);
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
-    for (index lane = 0; lane < lanes; ++lane) {
-      if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] = lane_of(tape, request, lane) + static_cast<index>(number) * table.lane_size;
-    }
+    const auto use = [&](index buffer) {
+      used[used_count++] =
+          tape_access::lanes(tape) + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
+    };
+    if (lanes.count() > 0) use(0);
+    for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
     index chunks = 0;
