@@ -144,7 +144,11 @@ inline void require_fit(const shape& given, const shape& wanted, const char* whe
     throw_invalid_argument(
         {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
   }
-  if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
+  if (wanted.varying_axis() != 0 && given.varying_axis() != 0 && given.e0 != wanted.e0) {
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have up to ", given.e0, " positions, the network takes up to ", wanted.e0});
+  }
+  if (given.varying_axis() != wanted.varying_axis()) {
     throw_invalid_argument({"pergrad: ", where, ": records have ",
                             (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
                             (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});

@@ -73,7 +73,8 @@ struct shape {
 }
 
 /// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
-/// height and width, with a depth of 1. A layer looks only at the axes that its input has: height alone for a sequence.
+/// height and width, with a depth of 1. Of one number for all axes a layer looks at those that its input has; numbers
+/// for others are an error.
 struct extent {
   std::size_t depth = 1;
   std::size_t height = 1;
@@ -167,6 +168,10 @@ struct window_options {
 /// What is left of an extent for a layer on a sequence (1: height), an image (2) or a volume (3).
 [[nodiscard]] constexpr extent on_axes(extent given, std::size_t axes, std::size_t otherwise) noexcept {
   return {axes < 3 ? otherwise : given.depth, given.height, axes < 2 ? otherwise : given.width};
+}
+/// Whether an extent says nothing of axes that such a layer does not have; one number for all axes does not.
+[[nodiscard]] constexpr bool fits_axes(extent given, std::size_t axes) noexcept {
+  return given == extent{given.depth} || given == on_axes(given, axes, 1);
 }
 constexpr window_options window_options::on(std::size_t axes) const noexcept {
   window_options result = *this;

@@ -51,7 +51,9 @@ struct convolution {
             .bias = options.bias};
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.output_padding_given) return mistake::option_not_offered;
+    if (options.unknown_given || options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
+      return mistake::option_not_offered;
+    }
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {

@@ -77,6 +77,7 @@ template <class Layer>
       found = Layer::check(in);
     }
     if (found != mistake::none) return found;
+    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
     if constexpr (has_accepts<Layer>) {
       if (!Layer::accepts(in)) return mistake::rejects_input;
     }
@@ -108,10 +109,10 @@ template <class Layer>
 [[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
   if constexpr (is_mixing<Layer>) {
     return mistake::mixes_samples;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return in == second ? mistake::none : mistake::branches_differ;
   } else if (in.ids != 0 && !takes_ids<Layer>) {
     return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
   } else if constexpr (requires { Layer::on_tiles; }) {
     return diagnose_tiled<Layer>(in, second);
   } else if constexpr (has_check<Layer>) {
@@ -179,7 +180,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
-    constexpr std::array<const char*, size + 1> ties{tie_of<typename Nodes::tie_type>..., nullptr};
+    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
@@ -203,11 +204,11 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
       }
       result.owners[i] = i;
-      for (std::size_t k = 0; ties[i] != nullptr && k < i; ++k) {
-        if (ties[k] != ties[i]) continue;
+      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
+        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
         result.owners[i] = k;
-        if (diagnoses[k] != diagnoses[i] || result.parameter_counts[k] != result.parameter_counts[i] ||
-            is_frozen[k] != is_frozen[i]) {
+        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
+            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
           result.what = mistake::tied_blocks_differ;
         }
         break;

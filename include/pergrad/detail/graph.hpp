@@ -16,17 +16,21 @@
 
 namespace pergrad::inline v0_1::detail {
 
-/// Which block of shared parameters a node uses: the same for every use.
-template <std::size_t Key, std::size_t Index>
+/// Which block of shared parameters a node uses: the same for every use of `Size` nodes.
+template <std::size_t Key, std::size_t Index, std::size_t Size>
 struct tie {};
 struct untied {};
+/// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
+/// null for a constant expression.
+struct tie_number {
+  std::size_t key = 0;
+  std::size_t index = 0;
+  std::size_t size = 0;  ///< 0 for parameters that are not shared
+};
 template <class Tie>
-inline constexpr char tie_mark{};
-/// Comparable in constant expressions; null for parameters that are not shared.
-template <class Tie>
-inline constexpr const char* tie_of = &tie_mark<Tie>;
-template <>
-inline constexpr const char* tie_of<untied> = nullptr;
+inline constexpr tie_number tie_of{};
+template <std::size_t Key, std::size_t Index, std::size_t Size>
+inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
 
 /// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
 /// parameters stand behind those of the node that comes `Later` nodes after it.
@@ -178,7 +182,7 @@ struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie<Key, Index>, Nodes::later>...>;
+                              tie<Key, Index, sizeof...(Nodes)>, Nodes::later>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};

@@ -2,6 +2,11 @@
 // pergrad/detail/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
 #pragma once
 
+#include <cstdint>
+#include <ratio>
+
+#include <pergrad/shape.hpp>
+
 namespace pergrad::inline v0_1::detail {
 
 enum class mistake {
@@ -40,5 +45,17 @@ enum class mistake {
   branches_do_not_fit,
   branches_differ_in_length
 };
+
+/// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
+template <class Option>
+struct no_such_option {
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
+};
+
+/// Whether a type is a std::ratio.
+template <class Type>
+inline constexpr bool is_ratio = false;
+template <std::intmax_t Numerator, std::intmax_t Denominator>
+inline constexpr bool is_ratio<std::ratio<Numerator, Denominator>> = true;
 
 }  // namespace pergrad::inline v0_1::detail

@@ -47,7 +47,7 @@ struct sliding_windows {
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias ||
-        options.output_padding_given) {
+        options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
       return mistake::option_not_offered;
     }
     if (in.rank() != Axes + 1) return wrong_rank(Axes);

@@ -30,6 +30,8 @@ struct recurrent_options {
   std::size_t layer_count = 1;
   bool both_ways = false;
   std::size_t biases = 2;
+  bool one_bias = false;
+  bool no_bias = false;
   bool last = false;
   bool mean = false;
   bool unknown_given = false;
@@ -40,8 +42,14 @@ constexpr void apply(recurrent_options& options, layers<Count>) noexcept {
   options.layer_count = Count;
 }
 constexpr void apply(recurrent_options& options, bidirectional) noexcept { options.both_ways = true; }
-constexpr void apply(recurrent_options& options, one_bias) noexcept { options.biases = 1; }
-constexpr void apply(recurrent_options& options, no_bias) noexcept { options.biases = 0; }
+constexpr void apply(recurrent_options& options, pergrad::one_bias) noexcept {
+  options.biases = 1;
+  options.one_bias = true;
+}
+constexpr void apply(recurrent_options& options, pergrad::no_bias) noexcept {
+  options.biases = 0;
+  options.no_bias = true;
+}
 constexpr void apply(recurrent_options& options, last_output) noexcept { options.last = true; }
 constexpr void apply(recurrent_options& options, mean_output) noexcept { options.mean = true; }
 template <class Unknown>
@@ -52,7 +60,8 @@ template <class... Options>
 [[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
   recurrent_options options;
   (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || (options.last && options.mean);
+  options.unknown_given =
+      options.unknown_given || (options.last && options.mean) || (options.one_bias && options.no_bias);
   return options;
 }
 

@@ -44,7 +44,7 @@ struct conv_transpose2d {
             .adjoint = true};
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given) return detail::mistake::option_not_offered;
+    if (options.unknown_given || !detail::fits_axes(Kernel, 2)) return detail::mistake::option_not_offered;
     if (in.rank() != 3) return detail::mistake::needs_an_image;
     if (Channels == 0 || detail::has_zero(kernel) || detail::has_zero(options.stride) ||
         detail::has_zero(options.dilation) || options.groups == 0) {

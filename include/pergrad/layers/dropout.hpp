@@ -25,8 +25,10 @@ struct dropout {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    return Probability::num < 0 || Probability::num >= Probability::den ? detail::mistake::option_not_offered
-                                                                        : detail::mistake::none;
+    if constexpr (detail::is_ratio<Probability>) {
+      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
+    }
+    return detail::mistake::option_not_offered;
   }
 
   template <class Tile>

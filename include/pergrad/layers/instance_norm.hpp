@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include <pergrad/detail/convolution.hpp>
 #include <pergrad/detail/grouped_norm.hpp>
 #include <pergrad/detail/mistakes.hpp>
 #include <pergrad/detail/normalisation.hpp>
@@ -19,9 +20,9 @@ namespace detail {
 template <std::size_t Rank, class... Options>
 struct instance_norm : grouped_norm<0, Options...> {
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.rank() != Rank) return wrong_rank(Rank - 1);
     // As in PyTorch, one value a channel is refused: normalised it would always be 0.
-    const bool fits = in.rank() == Rank && in.size() > in.e0;
-    return fits ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
+    return in.size() > in.e0 ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
   }
 };
 

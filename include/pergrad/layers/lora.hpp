@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <ratio>
 
+#include <pergrad/detail/mistakes.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/layers/scale.hpp>
 #include <pergrad/layers/sequential.hpp>
@@ -15,10 +16,13 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// Of another layer, of rank 0 or by what is no ratio: says so.
 template <std::size_t Rank, class Layer, class Alpha>
-struct low_rank_adapter;
+struct low_rank_adapter {
+  using type = no_such_option<low_rank_adapter>;
+};
 template <std::size_t Rank, std::size_t Outputs, class... Options, class Alpha>
-struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
+requires(Rank > 0 && is_ratio<Alpha>) struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
   using type = residual<linear<Rank, no_bias>, linear<Outputs, no_bias>,
                         scale<std::ratio_divide<Alpha, std::ratio<static_cast<std::intmax_t>(Rank)>>>,
                         projection<frozen<linear<Outputs, Options...>>>>;

@@ -110,17 +110,17 @@ struct side_by_side<Join, First, Second, Rest...> : side_by_side<Join, merge<Joi
 /// rank 2 counts as `{positions, features}`: branches that end in `{channels, positions}` are for `parallel_channels`.
 /// An empty `sequential<>` is the input itself. PyTorch: `torch.cat([a(x), b(x)], -1)`, of images and volumes `1`.
 /// Parameters: the branches', in order.
-template <class First, class Second, class... More>
+template <class First, class... More>
 struct parallel {
-  using unfolds_to = typename detail::side_by_side<detail::concatenate, First, Second, More...>::type;
+  using unfolds_to = typename detail::side_by_side<detail::concatenate, First, More...>::type;
 };
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
 /// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
 /// `torch.cat([a(x), b(x)], 1)`. Branches must leave as many positions of every sample, however short it is.
-template <class First, class Second, class... More>
+template <class First, class... More>
 struct parallel_channels {
-  using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
+  using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, More...>::type;
 };
 
 }  // namespace pergrad::inline v0_1

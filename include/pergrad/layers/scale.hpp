@@ -6,6 +6,8 @@
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/math.hpp>
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -17,6 +19,9 @@ struct scale {
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
 
+  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    return detail::is_ratio<Ratio> ? detail::mistake::none : detail::mistake::option_not_offered;
+  }
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
     return x * factor<Value>();

@@ -166,11 +166,6 @@ template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
 struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
   using rate = typename std::ratio<Numerator, Denominator>::type;
 };
-/// Stands where an option is none, and says so.
-template <class Option>
-struct no_such_option {
-  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
-};
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
   using wrong = no_such_option<Unknown>;

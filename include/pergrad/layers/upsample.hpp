@@ -41,6 +41,7 @@ struct upsample : detail::mean_of_window {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (in.rank() < 2) return detail::mistake::needs_an_image;
+    if (!detail::fits_axes(Factor, in.rank() - 1)) return detail::mistake::option_not_offered;
     return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
   }
 

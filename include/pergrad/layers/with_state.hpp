@@ -96,7 +96,19 @@ struct append_layers {
   using type = decltype(whole());
 };
 
-template <class Recurrent, class... First, class... Second>
+/// `rnn`, `gru` or `lstm`.
+template <class Layer>
+concept is_recurrent = requires {
+  Layer::layer_count;
+  Layer::directions;
+  Layer::states;
+};
+
+template <class Recurrent, class Sequence, class State>
+struct unfold<with_state<Recurrent, Sequence, State>> {
+  using type = node_list<node<no_such_option<with_state<Recurrent, Sequence, State>>>>;
+};
+template <is_recurrent Recurrent, class... First, class... Second>
 struct unfold<with_state<Recurrent, sequence<First...>, state<Second...>>> {
   using sequence_list = typename unfold<sequential<First...>>::type;
   using state_list = typename unfold<sequential<Second...>>::type;
