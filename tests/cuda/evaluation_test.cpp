@@ -2,13 +2,13 @@
 // tests/cuda/evaluation_test.cpp - what a device says of per-sample gradients is what the host says
 #include "device_fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(cuda_evaluation)
+
 namespace {
 
 using namespace device_fixture;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_evaluation)
 
 BOOST_AUTO_TEST_CASE(a_perceptron_is_the_hosts) {
   compare<mlp<float>, pg::mean_squared_error>("mlp, float");

@@ -16,6 +16,8 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 
+BOOST_AUTO_TEST_SUITE(cuda_gemm_door)
+
 namespace {
 
 namespace pg = pergrad;
@@ -126,8 +128,6 @@ void expect_close(const layer& a, const layer& b, int samples) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_gemm_door)
 
 BOOST_AUTO_TEST_CASE(own_kernels_and_library_agree) {
   constexpr int capacity = 140;  // two slices

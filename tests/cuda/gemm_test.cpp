@@ -16,6 +16,8 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 
+BOOST_AUTO_TEST_SUITE(cuda_gemm)
+
 namespace {
 
 namespace pg = pergrad;
@@ -322,8 +324,6 @@ void all_products(const dev::affine_view& view, dev::play_order order) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_gemm)
 
 BOOST_AUTO_TEST_CASE(a_divisor_divides) {
   for (const int by : {1, 2, 3, 5, 7, 10, 64, 641, 6700417, 0x7fffffff}) {

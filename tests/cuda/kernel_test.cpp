@@ -9,6 +9,8 @@
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/kernel.hpp>
 
+BOOST_AUTO_TEST_SUITE(cuda_kernel)
+
 namespace on_device = pergrad::on_device;
 
 namespace {
@@ -92,8 +94,6 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_kernel)
 
 BOOST_AUTO_TEST_CASE(every_thread_and_block_runs_once_in_every_order) {
   for (const play_order order : orders) {

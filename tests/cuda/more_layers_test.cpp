@@ -4,6 +4,8 @@
 // They have no device code of their own: a geometry is all that a device needs of them. Each is compared with the host.
 #include "device_fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(cuda_more_layers)
+
 namespace {
 
 using namespace device_fixture;
@@ -22,8 +24,6 @@ using adapted = pg::basic_network<double, pg::shape{4, 7}, pg::lora<2, pg::linea
                                   pg::repeat<3, pg::linear<6>, pg::tanh>, pg::flatten, pg::linear<3>>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_more_layers)
 
 BOOST_AUTO_TEST_CASE(convolutions_and_pools_along_one_axis_are_the_hosts) {
   compare_gradients<signal, pg::cross_entropy>("one axis");

@@ -15,6 +15,8 @@
 #include <pergrad/cuda/kernels/noise_update.hpp>
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(cuda_noise_update)
+
 namespace {
 
 namespace pg = pergrad;
@@ -137,8 +139,6 @@ void steps_agree(Optimizer optimizer, dev::play_order order, auto&& set_step) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_noise_update)
 
 BOOST_AUTO_TEST_CASE(noise_has_the_bits_of_add_gaussian) {
   for (const dev::play_order order : orders) {

@@ -13,6 +13,8 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
+BOOST_AUTO_TEST_SUITE(cuda_sampling)
+
 namespace {
 
 namespace pg = pergrad;
@@ -51,8 +53,6 @@ std::vector<std::uint32_t> drawn_by_device(double q, std::uint64_t step, std::ui
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_sampling)
 
 BOOST_AUTO_TEST_CASE(the_device_draws_the_host_s_records) {
   for (const dev::play_order order : orders) {

@@ -3,6 +3,8 @@
 #include "counted_allocations.hpp"
 #include "device_fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(cuda_trainer)
+
 namespace {
 
 using namespace device_fixture;
@@ -46,8 +48,6 @@ std::vector<float> trained(const Executor& executor, const pg::dp_sgd_options& o
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cuda_trainer)
 
 BOOST_AUTO_TEST_CASE(an_epoch_is_the_hosts_epoch) {
   auto options = usual_options();

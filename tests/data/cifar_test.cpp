@@ -13,6 +13,8 @@
 
 #include "files.hpp"
 
+BOOST_AUTO_TEST_SUITE(cifar)
+
 namespace {
 
 using test::bytes;
@@ -35,8 +37,6 @@ bytes cifar_file(std::size_t records, std::size_t first = 0) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cifar)
 
 BOOST_AUTO_TEST_CASE(a_sound_file_is_read_exactly_in_channel_row_column_order) {
   const auto set = pergrad::parse_cifar10(cifar_file(12), "some-file");

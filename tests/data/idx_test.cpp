@@ -15,6 +15,8 @@
 
 #include <pergrad/data/idx.hpp>
 
+BOOST_AUTO_TEST_SUITE(idx)
+
 namespace {
 
 using bytes = std::vector<std::uint8_t>;
@@ -74,8 +76,6 @@ class temporary_file {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(idx)
 
 BOOST_AUTO_TEST_CASE(a_sound_file_is_read_exactly) {
   const auto array = pergrad::parse_idx(idx_file({2, 3, 5}, 30), "some-file");

@@ -15,6 +15,8 @@
 #include "../../examples/common/word_lists.hpp"
 #include "files.hpp"
 
+BOOST_AUTO_TEST_SUITE(word_lists)
+
 namespace {
 
 using example::letter_ids;
@@ -65,8 +67,6 @@ std::string many(char first, std::size_t count) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(word_lists)
 
 BOOST_AUTO_TEST_CASE(letters_have_ids_of_their_own_and_the_rest_shares_one) {
   std::set<std::int32_t> seen;

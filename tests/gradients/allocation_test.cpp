@@ -4,6 +4,8 @@
 #include "counted_allocations.hpp"
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_allocation)
+
 namespace {
 
 using namespace fixture;
@@ -75,8 +77,6 @@ void check_problem(std::size_t threads) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_allocation)
 
 BOOST_AUTO_TEST_CASE(the_counter_counts) {
   BOOST_TEST(count_allocations([] {

@@ -9,6 +9,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_clip_property)
+
 namespace {
 
 using namespace fixture;
@@ -190,8 +192,6 @@ void check_rows(std::size_t batches, std::uint32_t seed) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_clip_property)
 
 BOOST_AUTO_TEST_CASE(sums_of_one_dense) { check_sums<dense>(12000, 101, true, "dense"); }
 BOOST_AUTO_TEST_CASE(sums_of_one_large) { check_sums<large>(60, 106, true, "large"); }

@@ -6,6 +6,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_deferred)
+
 namespace {
 
 using namespace fixture;
@@ -201,8 +203,6 @@ void check_left_out() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_deferred)
 
 BOOST_AUTO_TEST_CASE(an_image_against_its_rows) { check_against_rows<image_problem>(21); }
 BOOST_AUTO_TEST_CASE(dense_layers_against_their_rows) { check_against_rows<dense_problem>(19); }

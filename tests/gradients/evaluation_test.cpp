@@ -8,6 +8,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_evaluation)
+
 namespace {
 
 using namespace fixture;
@@ -45,8 +47,6 @@ std::array<std::size_t, 2> count_passes(Function&& f) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_evaluation)
 
 BOOST_AUTO_TEST_CASE(nothing_is_computed_before_evaluation_and_then_once) {
   counted_problem p{20};

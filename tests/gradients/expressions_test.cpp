@@ -4,6 +4,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_expressions)
+
 namespace {
 
 using namespace fixture;
@@ -49,8 +51,6 @@ std::vector<double> clipped_per_layer(const std::vector<double>& rows, const std
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_expressions)
 
 // Materialised gradients are the yardstick of this file, so they are measured first: by central differences of the
 // losses.

@@ -2,6 +2,8 @@
 // tests/gradients/noise_test.cpp - sensitivities, and noise that is exactly noise_multiplier times them.
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_noise)
+
 namespace {
 
 using namespace fixture;
@@ -38,8 +40,6 @@ std::vector<typename Network::scalar> values_of(const pg::private_gradient<Netwo
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_noise)
 
 BOOST_AUTO_TEST_CASE(sensitivities) {
   mlp_problem p{4};

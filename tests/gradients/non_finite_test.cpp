@@ -6,6 +6,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_non_finite)
+
 namespace {
 
 using namespace fixture;
@@ -120,8 +122,6 @@ void check_problem() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_non_finite)
 
 BOOST_AUTO_TEST_CASE(convolutions) { check_problem<conv_problem>(); }
 BOOST_AUTO_TEST_CASE(dense_layers) { check_problem<dense_problem>(); }

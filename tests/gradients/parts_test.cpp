@@ -7,6 +7,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_parts)
+
 namespace {
 
 using namespace fixture;
@@ -61,8 +63,6 @@ template <pg::shape Input, class Layer>
 using one = pg::basic_network<double, Input, Layer>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_parts)
 
 BOOST_AUTO_TEST_CASE(an_image) { check<one<pg::shape{2, 61, 67}, pg::conv2d<9, 3, pg::padding<1>>>>("image"); }
 BOOST_AUTO_TEST_CASE(more_outputs_than_a_block) { check<one<pg::shape{2, 24, 33}, pg::conv2d<70, 3>>>("outputs"); }

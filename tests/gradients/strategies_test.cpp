@@ -8,6 +8,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(gradients_strategies)
+
 namespace {
 
 using namespace fixture;
@@ -42,8 +44,6 @@ static_assert(std::ranges::count_if(pg::on_host::program<wide_cnn>::table.outer,
 static_assert(pg::on_host::program<wide_cnn>::table.outer[1].late);
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gradients_strategies)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(all_ways_give_the_same_norms_and_sums, Problem, problems) {
   Problem p{35};

@@ -11,6 +11,8 @@
 
 #include "counted_allocations.hpp"
 
+BOOST_AUTO_TEST_SUITE(host_allocation)
+
 namespace {
 
 namespace pg = pergrad;
@@ -65,8 +67,6 @@ void a_step_allocates_nothing(std::size_t threads) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(host_allocation)
 
 BOOST_AUTO_TEST_CASE(with_tables) {
   for (const std::size_t threads : {1U, 3U}) a_step_allocates_nothing<tables>(threads);

@@ -13,9 +13,9 @@
 
 #include <pergrad/host/executor.hpp>
 
-namespace pg = pergrad;
-
 BOOST_AUTO_TEST_SUITE(host_executor)
+
+namespace pg = pergrad;
 
 BOOST_AUTO_TEST_CASE(number_of_threads) {
   BOOST_TEST(pg::host{pg::threads{1}}.thread_count() == 1U);

@@ -17,6 +17,8 @@
 
 #include <pergrad/host/product.hpp>
 
+BOOST_AUTO_TEST_SUITE(product)
+
 namespace on_host = pergrad::on_host;
 
 namespace {
@@ -185,8 +187,6 @@ std::vector<bool> owned(const on_host::product_shape& shape, const exact<Scalar>
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(product)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, scalars) {
   using wide = typename reference<Scalar>::wide;

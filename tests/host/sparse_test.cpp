@@ -17,6 +17,8 @@
 
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(host_sparse)
+
 namespace {
 
 namespace pg = pergrad;
@@ -202,8 +204,6 @@ std::size_t tape_bytes(std::size_t batch) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(host_sparse)
 
 BOOST_AUTO_TEST_CASE(rows_agree_with_dense) { agrees_with_dense<rows>(); }
 BOOST_AUTO_TEST_CASE(bags_agree_with_dense) { agrees_with_dense<bag>(); }

@@ -7,6 +7,8 @@
 
 #include <pergrad/host/transpose.hpp>
 
+BOOST_AUTO_TEST_SUITE(transpose)
+
 namespace {
 
 using pergrad::on_host::index;
@@ -54,8 +56,6 @@ void check_all() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(transpose)
 
 BOOST_AUTO_TEST_CASE(floats_of_any_size) { check_all<float>(); }
 BOOST_AUTO_TEST_CASE(doubles_of_any_size) { check_all<double>(); }

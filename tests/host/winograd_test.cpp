@@ -17,6 +17,8 @@
 #include <pergrad/host/panels.hpp>
 #include <pergrad/host/winograd.hpp>
 
+BOOST_AUTO_TEST_SUITE(minimal_filtering)
+
 namespace on_host = pergrad::on_host;
 using position = on_host::index;
 
@@ -203,8 +205,6 @@ class using_family {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(minimal_filtering)
 
 // The transforms of small integers, and the sums of their products, are exact: quarters at most.
 BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Scalar, scalars) {

@@ -10,6 +10,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(activation_layers)
+
 namespace {
 
 using layer_tests::keeps_the_laws;
@@ -29,8 +31,6 @@ void close(double computed, long double expected) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(activation_layers)
 
 BOOST_AUTO_TEST_CASE(relu_laws) { keeps_the_laws_in_double<pergrad::relu, shape{9}>(); }
 BOOST_AUTO_TEST_CASE(tanh_laws) { keeps_the_laws_in_double<pergrad::tanh, shape{9}>(); }

@@ -10,6 +10,8 @@
 #include "laws.hpp"
 #include "reference_norm.hpp"
 
+BOOST_AUTO_TEST_SUITE(affine_layers)
+
 namespace {
 
 using layer_tests::agrees_with_the_formulas;
@@ -33,8 +35,6 @@ norm_structure unnormalised(norm_structure structure) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(affine_layers)
 
 BOOST_AUTO_TEST_CASE(channel_affine_laws) { keeps_the_laws<channel_affine, shape{5, 3, 2}>(); }
 BOOST_AUTO_TEST_CASE(channel_affine_sequence_laws) { keeps_the_laws_in_double<channel_affine, shape{3, 5}>(); }

@@ -8,6 +8,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(container_layers)
+
 namespace {
 
 using layer_tests::keeps_the_laws;
@@ -46,8 +48,6 @@ void alike() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(container_layers)
 
 BOOST_AUTO_TEST_CASE(flatten_laws) { keeps_the_laws<flatten, shape{2, 3, 4}>(); }
 BOOST_AUTO_TEST_CASE(flatten_positions_laws) { keeps_the_laws_in_double<flatten, shape{3, 4}>(); }

@@ -6,6 +6,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(conv2d_dilated_layer)
+
 namespace {
 
 using layer_tests::keeps_the_laws;
@@ -20,8 +22,6 @@ using pergrad::shape;
 using pergrad::stride;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(conv2d_dilated_layer)
 
 BOOST_AUTO_TEST_CASE(dilated) { keeps_the_laws<conv2d<3, 3, dilation<2>, padding<2>>, shape{2, 6, 7}>(); }
 BOOST_AUTO_TEST_CASE(depthwise) { keeps_the_laws<conv2d<3, 3, groups<3>, padding<1>, no_bias>, shape{3, 5, 5}>(); }

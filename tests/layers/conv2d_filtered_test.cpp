@@ -10,6 +10,8 @@
 #include "affine_reference.hpp"
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(conv2d_by_minimal_filtering)
+
 namespace {
 
 using namespace pergrad;
@@ -43,8 +45,6 @@ using shortcut =
     basic_network<double, shape{32, 10, 8}, conv2d<32, 1>, residual<same_size, pergrad::tanh>, flatten, linear<3>>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(conv2d_by_minimal_filtering)
 
 BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<same_size, shape{32, 8, 8}>(); }
 BOOST_AUTO_TEST_CASE(laws_in_a_residual) {

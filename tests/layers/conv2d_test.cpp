@@ -6,6 +6,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(conv2d_layer)
+
 namespace {
 
 using layer_tests::keeps_the_laws;
@@ -20,8 +22,6 @@ using pergrad::shape;
 using pergrad::stride;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(conv2d_layer)
 
 BOOST_AUTO_TEST_CASE(dense) { keeps_the_laws<conv2d<4, 3, padding<1>>, shape{3, 6, 5}>(); }
 BOOST_AUTO_TEST_CASE(strided) { keeps_the_laws<conv2d<3, 4, stride<2>, padding<3>>, shape{2, 7, 8}>(); }

@@ -7,6 +7,8 @@
 #include "affine_reference.hpp"
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(conv_transpose2d_layer)
+
 namespace {
 
 using layer_tests::agrees_with_its_definition;
@@ -26,8 +28,6 @@ using pergrad::shape;
 using pergrad::stride;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(conv_transpose2d_layer)
 
 BOOST_AUTO_TEST_CASE(laws) { keeps_the_laws<conv_transpose2d<3, 3, stride<2>, padding<1>>, shape{2, 3, 4}>(); }
 BOOST_AUTO_TEST_CASE(laws_between_convolutions) {

@@ -12,6 +12,8 @@
 #include "attention_oracle.hpp"
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(cross_attention_layer)
+
 namespace {
 
 using attention_tests::add_biases;
@@ -42,8 +44,6 @@ matrix rows(const matrix& x, std::size_t first, std::size_t count) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cross_attention_layer)
 
 BOOST_AUTO_TEST_CASE(laws) {
   keeps_the_laws<cross_attention<2, queries<take_positions<0, 2>>, memory<take_positions<2, 3>>>, shape{5, 4}>();

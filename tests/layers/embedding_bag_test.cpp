@@ -10,6 +10,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(embedding_bag_layer)
+
 namespace {
 
 namespace pg = pergrad;
@@ -44,8 +46,6 @@ void equal(const std::vector<double>& computed, const std::vector<double>& expec
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(embedding_bag_layer)
 
 BOOST_AUTO_TEST_CASE(mean_laws) { layer_tests::keeps_the_laws<embedding_bag<3>, token_ids(5, 400)>(); }
 BOOST_AUTO_TEST_CASE(sum_with_repeated_ids_and_padding_laws) {

@@ -13,6 +13,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(embedding_layer)
+
 namespace {
 
 namespace pg = pergrad;
@@ -32,8 +34,6 @@ template <class Layer>
 using used_twice = pg::merge<pg::detail::branch_sum, pg::tied<1, Layer>, pg::sequential<pg::tied<1, Layer>, pg::tanh>>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(embedding_layer)
 
 // 400 ids for 37 samples of 5: every sample has rows of its own, which the law of non-finite samples breaks.
 BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<embedding<3>, token_ids(5, 400)>(); }

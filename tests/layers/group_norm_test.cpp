@@ -12,6 +12,8 @@
 #include "laws.hpp"
 #include "reference_norm.hpp"
 
+BOOST_AUTO_TEST_SUITE(group_norm_layer)
+
 namespace {
 
 using layer_tests::agrees_with_the_formulas;
@@ -29,8 +31,6 @@ using pergrad::residual;
 using pergrad::shape;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(group_norm_layer)
 
 BOOST_AUTO_TEST_CASE(image_laws) { keeps_the_laws<group_norm<2>, shape{6, 3, 2}>(); }
 BOOST_AUTO_TEST_CASE(vector_laws) { keeps_the_laws_in_double<group_norm<2>, shape{10}>(); }

@@ -10,6 +10,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(gru_layer)
+
 namespace {
 
 using layer_tests::expect_no_violation;
@@ -28,8 +30,6 @@ using pergrad::shape;
 using pergrad::variable;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(gru_layer)
 
 BOOST_AUTO_TEST_CASE(full_sequence) { keeps_the_laws<gru<3>, shape{5, 2}>(); }
 BOOST_AUTO_TEST_CASE(keras) { keeps_the_laws_in_double<gru<3, one_bias, mean_output>, shape{4, 2}>(); }

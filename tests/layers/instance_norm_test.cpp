@@ -7,6 +7,8 @@
 #include "laws.hpp"
 #include "reference_norm.hpp"
 
+BOOST_AUTO_TEST_SUITE(instance_norm_layers)
+
 namespace {
 
 using layer_tests::agrees_with_the_formulas;
@@ -20,8 +22,6 @@ using pergrad::no_affine;
 using pergrad::shape;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(instance_norm_layers)
 
 BOOST_AUTO_TEST_CASE(sequence_laws) { keeps_the_laws_in_double<instance_norm1d<>, shape{3, 5}>(); }
 BOOST_AUTO_TEST_CASE(image_laws) { keeps_the_laws<instance_norm2d<>, shape{5, 3, 2}>(); }

@@ -13,6 +13,8 @@
 #include "laws.hpp"
 #include "reference_norm.hpp"
 
+BOOST_AUTO_TEST_SUITE(row_norms)
+
 namespace {
 
 using layer_tests::agrees_with_the_formulas;
@@ -43,8 +45,6 @@ norm_structure root_mean_square(norm_structure structure, long double epsilon) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(row_norms)
 
 BOOST_AUTO_TEST_CASE(layer_norm_laws) { keeps_the_laws<layer_norm<>, shape{3, 7}>(); }
 BOOST_AUTO_TEST_CASE(layer_norm_vector_laws) { keeps_the_laws_in_double<layer_norm<>, shape{19}>(); }

@@ -12,6 +12,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(learned_positions_layer)
+
 namespace {
 
 using layer_tests::given_backprop;
@@ -21,8 +23,6 @@ using pergrad::sequential;
 using pergrad::shape;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(learned_positions_layer)
 
 BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<sequential<learned_positions, pergrad::tanh>, shape{4, 3}>(); }
 BOOST_AUTO_TEST_CASE(varying_laws) {

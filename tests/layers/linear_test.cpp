@@ -6,6 +6,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(linear_layer)
+
 namespace {
 
 using layer_tests::keeps_the_laws;
@@ -17,8 +19,6 @@ using pergrad::sequential;
 using pergrad::shape;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(linear_layer)
 
 BOOST_AUTO_TEST_CASE(on_features) { keeps_the_laws<linear<4>, shape{5}>(); }
 BOOST_AUTO_TEST_CASE(on_positions) { keeps_the_laws<linear<4>, shape{3, 5}>(); }

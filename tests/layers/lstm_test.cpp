@@ -12,6 +12,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(lstm_layer)
+
 namespace {
 
 using layer_tests::expect_no_violation;
@@ -146,8 +148,6 @@ void agrees_with_the_textbook() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(lstm_layer)
 
 BOOST_AUTO_TEST_CASE(agrees_with_its_formula) { agrees_with_the_textbook<5, 3, 4, 21>(); }
 BOOST_AUTO_TEST_CASE(agrees_with_its_formula_over_many_stretches) { agrees_with_the_textbook<37, 2, 19, 3>(); }

@@ -15,6 +15,8 @@
 #include "attention_oracle.hpp"
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(multihead_attention_layer)
+
 namespace {
 
 using attention_tests::dual;
@@ -43,8 +45,6 @@ void is_the_oracle(const attention_tests::kind& how, std::size_t samples) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(multihead_attention_layer)
 
 BOOST_AUTO_TEST_CASE(laws) { keeps_the_laws<multihead_attention<2>, shape{5, 4}>(); }
 BOOST_AUTO_TEST_CASE(causal_kv_bias_laws) {

@@ -10,6 +10,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(pool_layers)
+
 namespace {
 
 using layer_tests::keeps_the_laws;
@@ -32,8 +34,6 @@ void equal(const numbers& computed, const numbers& expected) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(pool_layers)
 
 BOOST_AUTO_TEST_CASE(max_laws) { keeps_the_laws_in_double<max_pool2d<2>, shape{3, 5, 4}>(); }
 BOOST_AUTO_TEST_CASE(max_overlapping_laws) {

@@ -11,6 +11,8 @@
 #include "affine_reference.hpp"
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(reshape_layers)
+
 namespace {
 
 using layer_tests::agree;
@@ -49,8 +51,6 @@ template <class Network>
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(reshape_layers)
 
 BOOST_AUTO_TEST_CASE(reshape_keeps_the_order) {
   const auto y = respond<reshape<shape{4, 6}>, shape{2, 3, 4}>(counted(24), counted(24));

@@ -10,6 +10,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(rnn_layer)
+
 namespace {
 
 using layer_tests::expect_no_violation;
@@ -43,8 +45,6 @@ std::vector<double> outputs_of(const Network& net, const std::vector<double>& x,
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(rnn_layer)
 
 BOOST_AUTO_TEST_CASE(full_sequence) { keeps_the_laws<rnn<3>, shape{5, 2}>(); }
 BOOST_AUTO_TEST_CASE(relu_last) { keeps_the_laws<rnn<4, relu_cell, last_output>, shape{6, 3}>(); }

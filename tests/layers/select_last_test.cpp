@@ -8,6 +8,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(select_last_layer)
+
 namespace {
 
 using layer_tests::expect_no_violation;
@@ -20,8 +22,6 @@ using pergrad::shape;
 using pergrad::variable;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(select_last_layer)
 
 BOOST_AUTO_TEST_CASE(keeps_laws) { keeps_the_laws<select_last, shape{4, 3}>(); }
 BOOST_AUTO_TEST_CASE(keeps_laws_on_lengths) {

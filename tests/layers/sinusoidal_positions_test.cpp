@@ -11,6 +11,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(sinusoidal_positions_layer)
+
 namespace {
 
 using pergrad::mean_over_positions;
@@ -35,8 +37,6 @@ double largest_error() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(sinusoidal_positions_layer)
 
 BOOST_AUTO_TEST_CASE(laws) {
   layer_tests::keeps_the_laws<sequential<sinusoidal_positions, pergrad::tanh>, shape{5, 3}>();

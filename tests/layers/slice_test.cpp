@@ -8,6 +8,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(slice_layers)
+
 namespace {
 
 using layer_tests::expect_no_violation;
@@ -21,8 +23,6 @@ using pergrad::take_positions;
 using pergrad::variable;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(slice_layers)
 
 BOOST_AUTO_TEST_CASE(of_features) { keeps_the_laws_in_double<slice<1, 3>, shape{5}>(); }
 BOOST_AUTO_TEST_CASE(of_positions) { keeps_the_laws_in_double<take_positions<1, 2>, shape{4, 3}>(); }

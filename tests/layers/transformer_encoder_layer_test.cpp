@@ -14,6 +14,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(transformer_encoder_layer_layer)
+
 namespace {
 
 using layer_tests::given_backprop;
@@ -48,8 +50,6 @@ using dropping = basic_network<double, variable(shape{4, 4}),
                                transformer_encoder_layer<2, 6, dropout_rate<std::ratio<1, 3>>, gelu_activation>>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(transformer_encoder_layer_layer)
 
 BOOST_AUTO_TEST_CASE(laws) { layer_tests::keeps_the_laws<transformer_encoder_layer<2, 5>, shape{4, 4}>(); }
 BOOST_AUTO_TEST_CASE(varying_pre_norm_gelu_laws) {

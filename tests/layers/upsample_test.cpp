@@ -8,6 +8,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(upsample_layer)
+
 namespace {
 
 using layer_tests::keeps_the_laws_in_double;
@@ -23,8 +25,6 @@ void equal(const numbers& computed, const numbers& expected) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(upsample_layer)
 
 BOOST_AUTO_TEST_CASE(laws) { keeps_the_laws_in_double<upsample<extent{2, 3}>, shape{3, 3, 2}>(); }
 BOOST_AUTO_TEST_CASE(sequence) {

@@ -7,10 +7,10 @@
 
 #include "affine_reference.hpp"
 
+BOOST_AUTO_TEST_SUITE(wide_affine_layers)
+
 using layer_tests::agrees_with_its_definition;
 using namespace pergrad;
-
-BOOST_AUTO_TEST_SUITE(wide_affine_layers)
 
 BOOST_AUTO_TEST_CASE(blocks_of_channels) {
   agrees_with_its_definition<conv2d<70, 3, padding<1>>, shape{67, 3, 4}>({70, 3, 4});

@@ -11,6 +11,8 @@
 
 #include "laws.hpp"
 
+BOOST_AUTO_TEST_SUITE(with_state_layer)
+
 namespace {
 
 using layer_tests::expect_no_violation;
@@ -49,8 +51,6 @@ std::vector<double> outputs_of(const Network& net, const std::vector<double>& x)
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(with_state_layer)
 
 BOOST_AUTO_TEST_CASE(rnn_from_a_computed_state) {
   keeps_the_laws_behind(linear<3>{}, with_state<rnn<2>, sequence<>, state<select_last, linear<2>>>{});

@@ -11,6 +11,8 @@
 
 #include "losses.hpp"
 
+BOOST_AUTO_TEST_SUITE(binary_cross_entropy_loss)
+
 namespace {
 
 using loss_type = pergrad::binary_cross_entropy_with_logits;
@@ -34,8 +36,6 @@ void agrees_with_the_formula(const std::vector<Scalar>& y, const std::vector<Sca
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(binary_cross_entropy_loss)
 
 BOOST_AUTO_TEST_CASE(values_and_gradients) {
   agrees_with_the_formula(numbers{0.3, -1.25, 2.5, 0, -0.0}, numbers{1, 0, 0.25, 1, 0}, 4e-16L);

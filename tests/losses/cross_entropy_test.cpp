@@ -12,6 +12,8 @@
 
 #include "losses.hpp"
 
+BOOST_AUTO_TEST_SUITE(cross_entropy_loss)
+
 namespace {
 
 using loss_tests::close;
@@ -35,8 +37,6 @@ void agrees_with_the_formula(const std::vector<Scalar>& y, std::int32_t target, 
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(cross_entropy_loss)
 
 BOOST_AUTO_TEST_CASE(values_and_gradients) {
   for (const std::int32_t target : {0, 1, 2, 3}) {

@@ -11,6 +11,8 @@
 
 #include "losses.hpp"
 
+BOOST_AUTO_TEST_SUITE(mean_squared_error_loss)
+
 namespace {
 
 using loss_tests::close;
@@ -33,8 +35,6 @@ void agrees_with_the_formula(const std::vector<Scalar>& y, const std::vector<Sca
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(mean_squared_error_loss)
 
 BOOST_AUTO_TEST_CASE(values_and_gradients) {
   agrees_with_the_formula(numbers{0.3, -1.25, 2.5}, numbers{1, 0, -7}, 4e-16L);

@@ -10,6 +10,8 @@
 #include <pergrad/describe.hpp>
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(describe)
+
 namespace {
 
 namespace pg = pergrad;
@@ -27,8 +29,6 @@ template <class... Any>
 struct with_a_name_that_no_column_of_any_table_has_room_for_and_more : pg::relu {};
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(describe)
 
 BOOST_AUTO_TEST_CASE(blocks_are_counted_once_and_frozen_ones_have_no_norm) {
   const auto rows = pg::describe_rows<reader>();

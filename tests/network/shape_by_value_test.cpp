@@ -7,6 +7,8 @@
 
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(shapes)
+
 namespace {
 
 using pergrad::shape;
@@ -31,8 +33,6 @@ void arrives() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(shapes)
 
 BOOST_AUTO_TEST_CASE(arrive_by_value) {
   arrives<28, 28, 0, 0>();

@@ -11,6 +11,8 @@
 #include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/calibrate.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_budget)
+
 namespace {
 
 using pergrad::delta;
@@ -19,8 +21,6 @@ using pergrad::epsilon;
 }  // namespace
 
 static_assert(std::is_base_of_v<std::runtime_error, pergrad::budget_exhausted>);
-
-BOOST_AUTO_TEST_SUITE(privacy_budget)
 
 BOOST_AUTO_TEST_CASE(a_calibrated_run_gets_all_its_steps_and_not_one_more) {
   for (const std::uint64_t steps : {std::uint64_t{1}, std::uint64_t{37}, std::uint64_t{400}}) {

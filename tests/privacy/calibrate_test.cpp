@@ -10,6 +10,8 @@
 
 #include <pergrad/privacy/calibrate.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_calibrate)
+
 namespace {
 
 using pergrad::delta;
@@ -18,8 +20,6 @@ using pergrad::noise_multiplier;
 using pergrad::sampling_probability;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_calibrate)
 
 BOOST_AUTO_TEST_CASE(noise_is_the_known_one_and_on_the_safe_side) {
   struct row {

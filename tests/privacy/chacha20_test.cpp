@@ -16,6 +16,8 @@
 
 #include <pergrad/privacy/chacha20.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_chacha20)
+
 namespace {
 
 using namespace std::string_view_literals;
@@ -101,8 +103,6 @@ void equals_scalar_blocks() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_chacha20)
 
 BOOST_AUTO_TEST_CASE(rfc_8439_section_2_3_2_key_bytes) {
   BOOST_TEST((key_of(counting_key) == section_2_3_2_key));

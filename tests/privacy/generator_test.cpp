@@ -14,6 +14,8 @@
 
 #include <pergrad/privacy/generator.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_generator)
+
 using pergrad::os_keyed_generator;
 using pergrad::seeded_generator;
 
@@ -21,8 +23,6 @@ static_assert(os_keyed_generator::is_private && !seeded_generator::is_private);
 static_assert(!std::is_copy_constructible_v<os_keyed_generator> && !std::is_copy_assignable_v<os_keyed_generator>);
 static_assert(std::is_nothrow_move_constructible_v<os_keyed_generator>);
 static_assert(!std::is_convertible_v<std::uint64_t, seeded_generator>);
-
-BOOST_AUTO_TEST_SUITE(privacy_generator)
 
 BOOST_AUTO_TEST_CASE(system_keys_differ) {
   const os_keyed_generator first;

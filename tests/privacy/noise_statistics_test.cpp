@@ -15,6 +15,8 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_noise_statistics)
+
 namespace {
 
 constexpr std::uint64_t seed = 20240504;
@@ -52,8 +54,6 @@ void independent(const char* what, std::span<const float> a, std::span<const flo
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_noise_statistics)
 
 BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
   BOOST_TEST_MESSAGE("seed " << seed);

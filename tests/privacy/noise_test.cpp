@@ -17,6 +17,8 @@
 
 #include "noise_golden.hpp"
 
+BOOST_AUTO_TEST_SUITE(privacy_noise)
+
 namespace {
 
 using pergrad::random_purpose;
@@ -44,8 +46,6 @@ std::array<float, 2> pair_of(std::uint64_t u, std::uint32_t angle) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_noise)
 
 BOOST_AUTO_TEST_CASE(hash_is_the_pinned_one_for_every_width) {
   BOOST_TEST(noise_golden::noise_hash<4>() == noise_golden::expected);

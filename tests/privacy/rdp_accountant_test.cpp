@@ -12,6 +12,8 @@
 
 #include <pergrad/privacy/rdp_accountant.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_rdp_accountant)
+
 namespace {
 
 using pergrad::delta;
@@ -26,8 +28,6 @@ double spent(double q, double noise, std::uint64_t steps, double at) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_rdp_accountant)
 
 BOOST_AUTO_TEST_CASE(runs_equal_the_best_order_and_lie_above_the_truth) {
   // rdp: minimum over all real orders, 10 digits. prv: estimate of the true epsilon by microsoft/prv_accountant a844f72

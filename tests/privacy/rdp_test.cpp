@@ -14,6 +14,8 @@
 
 #include <pergrad/privacy/rdp.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_rdp)
+
 namespace {
 
 namespace detail = pergrad::detail;
@@ -25,8 +27,6 @@ constexpr double inf_value = std::numeric_limits<double>::infinity();
 double relative(double got, double wanted) { return std::abs(got / wanted - 1); }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_rdp)
 
 BOOST_AUTO_TEST_CASE(one_step_equals_sixty_digit_values) {
   struct row {

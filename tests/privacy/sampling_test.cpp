@@ -13,6 +13,8 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_sampling)
+
 namespace {
 
 using pergrad::chacha_key;
@@ -37,8 +39,6 @@ std::uint64_t word_of(std::uint64_t step, std::uint64_t record) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_sampling)
 
 BOOST_AUTO_TEST_CASE(batches_are_the_records_below_the_threshold) {
   constexpr std::uint64_t record_count = 5003;

@@ -9,6 +9,8 @@
 
 #include <pergrad/privacy/types.hpp>
 
+BOOST_AUTO_TEST_SUITE(privacy_types)
+
 namespace {
 
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
@@ -37,8 +39,6 @@ static_assert(!std::is_convertible_v<pergrad::noise_multiplier, pergrad::l2_clip
 static_assert(!std::is_constructible_v<pergrad::noise_multiplier, pergrad::l2_clip_norm>);
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(privacy_types)
 
 BOOST_AUTO_TEST_CASE(nan_fits_nowhere) {
   refuses<pergrad::l2_clip_norm>(nan_value);

@@ -10,6 +10,8 @@
 
 #include <pergrad/testing/laws_report.hpp>
 
+BOOST_AUTO_TEST_SUITE(laws_reports)
+
 namespace {
 
 using pergrad::testing::law;
@@ -21,8 +23,6 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 std::span<const double> view(const numbers& values) { return values; }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(laws_reports)
 
 BOOST_AUTO_TEST_CASE(nothing_found) {
   laws_report report{5};

@@ -10,6 +10,8 @@
 
 #include "custom_layers.hpp"
 
+BOOST_AUTO_TEST_SUITE(layer_laws)
+
 namespace {
 
 using pergrad::shape;
@@ -31,8 +33,6 @@ laws_report examine_wrong_layer() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(layer_laws)
 
 BOOST_AUTO_TEST_CASE(outer_sum_of_saved_strided_values) {
   expect_no_violation(pergrad::testing::check_layer<custom::squared_channels<3>, shape{2, 3, 4}>());

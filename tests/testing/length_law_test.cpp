@@ -8,6 +8,8 @@
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/length_law.hpp>
 
+BOOST_AUTO_TEST_SUITE(length_law)
+
 namespace {
 
 namespace pg = pergrad;
@@ -49,8 +51,6 @@ struct counts_too_many : pg::mean_over_positions {
 };
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(length_law)
 
 BOOST_AUTO_TEST_CASE(holds) {
   using network = pg::basic_network<double, pg::variable(pg::shape{5, 2}), pg::linear<3>, pg::tanh,

@@ -3,6 +3,8 @@
 #include "counted_allocations.hpp"
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(train_allocation)
+
 namespace {
 
 using namespace fixture;
@@ -23,8 +25,6 @@ std::size_t count_in_steps(const pg::dp_sgd_options& options, std::size_t thread
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(train_allocation)
 
 BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
   for (const std::size_t threads : {1U, 3U}) {

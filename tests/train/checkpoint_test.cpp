@@ -10,6 +10,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(train_checkpoint)
+
 namespace {
 
 using namespace fixture;
@@ -71,8 +73,6 @@ void round_trip(const std::string& path) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(train_checkpoint)
 
 BOOST_AUTO_TEST_CASE(what_is_saved_is_loaded_bit_for_bit) {
   const folder here;

@@ -2,6 +2,8 @@
 // tests/train/classifier_test.cpp - accuracy and mean loss against counting by hand.
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(train_classifier)
+
 namespace {
 
 using namespace fixture;
@@ -23,8 +25,6 @@ std::vector<double> logits_of(const classifier& net, const float* x) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(train_classifier)
 
 BOOST_AUTO_TEST_CASE(counts_and_averages) {
   const pg::host exec{pg::threads{2}};

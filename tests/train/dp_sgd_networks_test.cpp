@@ -11,6 +11,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(train_dp_sgd_networks)
+
 namespace {
 
 using namespace fixture;
@@ -63,8 +65,6 @@ template <class Network>
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(train_dp_sgd_networks)
 
 BOOST_AUTO_TEST_CASE(steps_with_groups_are_those_taken_by_hand) {
   const clouds data{300};

@@ -10,6 +10,8 @@
 
 #include "fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(train_dp_sgd)
+
 namespace {
 
 using namespace fixture;
@@ -86,8 +88,6 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(train_dp_sgd)
 
 BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   const clouds data{300};
