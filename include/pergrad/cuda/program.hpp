@@ -104,20 +104,13 @@ struct program {
     return static_cast<int>(count);
   }();
 
-  struct tables {
+  struct tables : network_sizes {
     std::array<op_row, structure::size> ops{};
     std::array<outer_leaf, static_cast<std::size_t>(most_leaves)> outer{};
     std::array<elementwise_leaf, static_cast<std::size_t>(most_leaves)> elementwise{};
     int outer_count = 0;
     int elementwise_count = 0;
     int layers = 0;
-    int integers = 0;   ///< of the windows' table
-    int scalars = 0;    ///< divisors
-    int workspace = 0;  ///< elements a sample
-    int kept = 0;       ///< elements of a sample's kept gradients
-    int squares = 0;    ///< layered: partial squares of a sample's norms
-    int output = 0;     ///< places of the network's output and its gradient
-    int output_gradient = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
@@ -145,17 +138,11 @@ template <class Network>
 [[nodiscard]] constexpr network_facts find_facts() {
   constexpr const auto& table = program<Network>::table;
   network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
   facts.ops = table.ops;
   facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
   facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
   facts.groups = pergrad::detail::group_of_layer<Network>;
-  facts.integers = table.integers;
-  facts.scalars = table.scalars;
-  facts.workspace = table.workspace;
-  facts.kept = table.kept;
-  facts.squares = table.squares;
-  facts.output = table.output;
-  facts.output_gradient = table.output_gradient;
   facts.layered = program<Network>::layered;
   facts.parameters = Network::parameter_count;
   facts.frozen = Network::frozen_parameter_count;

@@ -143,19 +143,23 @@ struct table_view {
   int parameter_count = 0;  ///< trained
 };
 
+/// How much a network takes, and where its output lies.
+struct network_sizes {
+  int integers = 0;   ///< of the windows' table
+  int scalars = 0;    ///< divisors
+  int workspace = 0;  ///< elements a sample
+  int kept = 0;       ///< elements of a sample's kept gradients
+  int squares = 0;    ///< layered: partial squares of a sample's norms
+  int output = 0;     ///< places of the network's output and its gradient
+  int output_gradient = 0;
+};
+
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
-struct network_facts {
+struct network_facts : network_sizes {
   std::span<const op_row> ops;
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
   std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
-  int integers = 0;                     ///< of the windows' table
-  int scalars = 0;                      ///< divisors
-  int workspace = 0;                    ///< elements a sample
-  int kept = 0;                         ///< elements of a sample's kept gradients
-  int squares = 0;                      ///< layered: partial squares of a sample's norms
-  int output = 0;                       ///< places of the network's output and its gradient
-  int output_gradient = 0;
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;

@@ -11,15 +11,6 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
-template <class Scalar, class Function>
-inline void for_each_vector(index count, Function&& f) {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  index first = 0;
-  for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
-  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
-}
-
 #if PERGRAD_VECTORS_ON_DEVICE
 /// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
 /// where the compiler takes no vectors in such functions.

@@ -200,6 +200,15 @@ class first_lanes {
   mask_type mask_;
 };
 
+/// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
+template <class Scalar, class Function>
+inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
+  constexpr auto lanes = static_cast<std::ptrdiff_t>(vector_lanes<Scalar>);
+  std::ptrdiff_t first = 0;
+  for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
+  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
+}
+
 }
 
 #endif  // PERGRAD_KERNELS

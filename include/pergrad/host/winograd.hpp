@@ -157,15 +157,14 @@ inline void pack_winograd_backward(const affine_map& map, const Scalar* weights,
   }
 }
 
-/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `x` is the first
-/// sample's first patch, `y` its first output; `room` holds `extents.room(rows_together)` elements.
+/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `room` holds
+/// `extents.room(rows_together)` elements.
 ///
 /// Reads the whole patches: an odd extent has one row or column of pixels more than the outputs see. What they hold
 /// meets no output.
 template <class Scalar>
 void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
-                     const layout& x_layout, const Scalar* x, index x_sample, const layout& y_layout, Scalar* y,
-                     index y_sample, const Scalar* bias, bool accumulate, Scalar* room) {
+                     images<const Scalar> x, images<Scalar> y, const Scalar* bias, bool accumulate, Scalar* room) {
   const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_family_in_use());
   const index tile_rows = extents.tile_rows();
   const index tile_columns = extents.tile_columns();
@@ -173,24 +172,26 @@ void through_patches(const winograd_extents& extents, index rows_together, const
   winograd_task<Scalar> in;
   in.tiles = tile_columns;
   in.channels = extents.channels;
-  in.row = x_layout.row;
-  in.column = x_layout.column;
+  in.row = x.of.row;
+  in.column = x.of.column;
   in.step = extents.spread_step(rows_together);
   winograd_task<Scalar> out;
   out.tiles = tile_columns;
   out.channels = extents.outputs;
-  out.row = y_layout.row;
-  out.column = y_layout.column;
+  out.row = y.of.row;
+  out.column = y.of.column;
   out.step = extents.sums_step(rows_together);
   out.width = extents.width;
   out.bias = bias;
   out.accumulate = accumulate;
+  const Scalar* const first_patch = x.first + x.of.start - extents.above * x.of.row - extents.left * x.of.column;
+  Scalar* const first_output = y.first + y.of.start;
   Scalar* const spread = room;
   Scalar* const sums = room + 16 * in.step;
   for (index first = 0; first < rows_count; first += rows_together) {
     const index count = std::min(rows_together, rows_count - first);
     for (index r = 0; r < count; ++r) {
-      in.x = x + (first + r) / tile_rows * x_sample + (first + r) % tile_rows * 2 * x_layout.row;
+      in.x = first_patch + (first + r) / tile_rows * x.sample + (first + r) % tile_rows * 2 * x.of.row;
       in.products = spread + r * tile_columns * extents.channels;
       kernels.spread(in);
     }
@@ -207,7 +208,7 @@ void through_patches(const winograd_extents& extents, index rows_together, const
     }
     for (index r = 0; r < count; ++r) {
       const index row = (first + r) % tile_rows * 2;
-      out.y = y + (first + r) / tile_rows * y_sample + row * y_layout.row;
+      out.y = first_output + (first + r) / tile_rows * y.sample + row * y.of.row;
       out.height = std::min(index{2}, extents.height - row);
       out.products = sums + r * tile_columns * extents.outputs;
       kernels.gather(out);
@@ -219,23 +220,15 @@ void through_patches(const winograd_extents& extents, index rows_together, const
 template <class Scalar>
 void filter_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* room) {
-  const layout& x = in.of;
-  const index before =
-      static_cast<index>(row.map.padding.height) * x.row + static_cast<index>(row.map.padding.width) * x.column;
-  through_patches(winograd_forward(row.map), row.winograd_rows, panels + row.forward_panel, samples, x,
-                  in.first + x.start - before, in.sample, out.of, out.first + out.of.start, out.sample, bias, false,
-                  room);
+  through_patches(winograd_forward(row.map), row.winograd_rows, panels + row.forward_panel, samples, in, out, bias,
+                  false, room);
 }
-/// `through_adjoint` in the same way: a convolution of delta, padded with what is left of the kernel's reach.
+/// `through_adjoint` in the same way.
 template <class Scalar>
 void filter_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
                     images<Scalar> out, bool accumulate, Scalar* room) {
-  const layout& dy = in.of;
-  const index before = (2 - static_cast<index>(row.map.padding.height)) * dy.row +
-                       (2 - static_cast<index>(row.map.padding.width)) * dy.column;
-  through_patches<Scalar>(winograd_backward(row.map), row.winograd_dx_rows, panels + row.backward_panel, samples, dy,
-                          in.first + dy.start - before, in.sample, out.of, out.first + out.of.start, out.sample,
-                          nullptr, accumulate, room);
+  through_patches<Scalar>(winograd_backward(row.map), row.winograd_dx_rows, panels + row.backward_panel, samples, in,
+                          out, nullptr, accumulate, room);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

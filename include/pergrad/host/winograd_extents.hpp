@@ -19,6 +19,8 @@ struct winograd_extents {
   index outputs = 0;   ///< channels of what is written
   index height = 0;    ///< of what is written
   index width = 0;
+  index above = 0;  ///< pixels of the first patch before the image that is read
+  index left = 0;
 
   [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
   [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
@@ -53,12 +55,15 @@ inline constexpr index fewest_outputs_to_filter = 64;
          map.padding.width <= 2;
 }
 [[nodiscard]] constexpr winograd_extents winograd_forward(const affine_map& map) noexcept {
-  return {static_cast<index>(map.in_channels), static_cast<index>(map.out_channels),
-          static_cast<index>(map.out_size.height), static_cast<index>(map.out_size.width)};
+  return {static_cast<index>(map.in_channels),     static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height), static_cast<index>(map.out_size.width),
+          static_cast<index>(map.padding.height),  static_cast<index>(map.padding.width)};
 }
+/// A convolution of delta, padded with what is left of the kernel's reach.
 [[nodiscard]] constexpr winograd_extents winograd_backward(const affine_map& map) noexcept {
-  return {static_cast<index>(map.out_channels), static_cast<index>(map.in_channels),
-          static_cast<index>(map.in_size.height), static_cast<index>(map.in_size.width)};
+  return {static_cast<index>(map.out_channels),       static_cast<index>(map.in_channels),
+          static_cast<index>(map.in_size.height),     static_cast<index>(map.in_size.width),
+          2 - static_cast<index>(map.padding.height), 2 - static_cast<index>(map.padding.width)};
 }
 /// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
 /// channel in and out and cost what was measured (docs/performance.md); outputs of a tile beyond the image are wasted.

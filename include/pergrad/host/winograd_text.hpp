@@ -51,15 +51,11 @@ inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Sca
 
 template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* x = task.x;
   Scalar* to = task.products;
   for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
-    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
-    if (whole < task.channels) {
-      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels,
+                            [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
 }
 
@@ -98,20 +94,13 @@ inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, S
 
 template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* from = task.products;
   Scalar* y = task.y;
   for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
     const index columns = task.width - 2 * tile;
-    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
-    for (index c = 0; c < whole; c += lanes) {
-      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
-    }
-    if (whole < task.channels) {
-      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
-                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
+      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+    });
   }
 }
 
