@@ -181,7 +181,7 @@ class batch {
   /// The same for samples with lengths of their own.
   batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
       : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
-    for (std::size_t i = 0; i < count_; ++i) check(i);
+    for (std::size_t i = 0; i < count_; ++i) check_target(i);
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
@@ -191,14 +191,20 @@ class batch {
                                                      detail::numbers_given<Inputs, Targets>>{});
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
-  /// Throws std::invalid_argument or std::out_of_range as above.
+  /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
   batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
     detail::require_fit(records.input_shape(), Network::input_shape, "batch");
+    require_valid();
+  }
+  /// Throws as the constructors do. The batch is a view: what it sees may have changed since it was made, and is looked
+  /// at again whenever it is evaluated.
+  void require_valid() const {
     for (std::size_t i = 0; i < count_; ++i) {
-      if (ids[i] >= records.size()) detail::throw_not_in_the_data_set(ids[i], records.size());
-      records.require_valid(ids[i]);
-      check(i);
+      const std::size_t number = record(i);
+      if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
+      records_.require_valid(number);
+      check_target(i);
     }
   }
 
@@ -213,7 +219,7 @@ class batch {
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
-  void check(std::size_t sample) const {
+  void check_target(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
       if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);

@@ -104,7 +104,7 @@ template <class Where, class Layer, class Given> struct option_not_offered {
   static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/custom_layers.md");
+  static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)");
 };
 template <class Where, class Layer, class Given> struct layer_gives_no_output {
   static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");

@@ -11,14 +11,15 @@ namespace {
 using namespace device_fixture;
 
 /// Channels of positions: strides, dilation and groups along one axis, both kinds of windows.
-using signal =
-    pg::basic_network<double, pg::shape{4, 19}, pg::conv1d<6, 3, pg::padding<1>, pg::groups<2>>, pg::tanh,
-                      pg::max_pool1d<3, pg::stride<2>, pg::padding<1>>, pg::conv1d<5, 2, pg::dilation<2>, pg::no_bias>,
-                      pg::sigmoid, pg::avg_pool1d<2>, pg::adaptive_avg_pool1d<2>, pg::flatten, pg::linear<3>>;
+using signal = pg::basic_network<double, pg::shape{4, 19}, pg::conv1d<6, 3, pg::padding<1>, pg::groups<2>>, pg::tanh,
+                                 pg::max_pool1d<3, pg::stride<2>, pg::padding<1>>,
+                                 pg::conv1d<5, 2, pg::dilation<2>, pg::no_bias>, pg::sigmoid, pg::upsample<2>,
+                                 pg::avg_pool1d<3>, pg::adaptive_avg_pool1d<2>, pg::flatten, pg::linear<3>>;
 /// Volumes with three different sides.
 using volume = pg::basic_network<double, pg::shape{2, 5, 6, 7}, pg::conv3d<4, 2, pg::stride<1, 2, 2>, pg::padding<1>>,
-                                 pg::softplus, pg::max_pool3d<2>, pg::conv3d<3, 2, pg::groups<1>>, pg::relu,
-                                 pg::adaptive_avg_pool3d<1, 2, 2>, pg::flatten, pg::linear<3>>;
+                                 pg::softplus, pg::max_pool3d<2>, pg::upsample<pg::extent{2, 1, 2}>,
+                                 pg::conv3d<3, 2, pg::groups<1>>, pg::relu, pg::adaptive_avg_pool3d<1, 2, 2>,
+                                 pg::flatten, pg::linear<3>>;
 /// An adapter beside a frozen matrix, and a block that stands there three times with weights of its own.
 using adapted = pg::basic_network<double, pg::shape{4, 7}, pg::lora<2, pg::linear<6>>, pg::gelu,
                                   pg::repeat<3, pg::linear<6>, pg::tanh>, pg::flatten, pg::linear<3>>;

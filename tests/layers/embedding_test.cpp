@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -127,6 +128,48 @@ BOOST_AUTO_TEST_CASE(ids_out_of_range_are_refused_before_anything_is_computed) {
              text.find("vocabulary of 4") != std::string::npos;
     });
   }
+}
+
+// A batch is a view of memory that may be filled anew between two evaluations.
+BOOST_AUTO_TEST_CASE(what_a_batch_sees_is_looked_at_again_when_it_is_evaluated) {
+  using network = pg::network<variable(token_ids(3, 4)), embedding<2>, pg::mean_over_positions, pg::linear<2>>;
+  const pg::host exec{pg::threads{1}};
+  const network net{exec, pg::layer_default{1}};
+  network::tape tape{exec, pg::max_batch{2}};
+  std::vector<std::int32_t> ids{0, 1, 3, 2, 2, 0};
+  std::vector<std::int32_t> targets{1, 0};
+  std::vector<std::uint32_t> lengths{3, 2};
+  std::vector<std::uint32_t> drawn{0, 1};
+  const pg::dataset<std::int32_t, std::int32_t> records{ids, targets, network::input_shape, 1, lengths};
+  const pg::batch<network, pg::cross_entropy> listed{records, drawn};
+  const pg::batch<network, pg::cross_entropy> whole{ids, targets, lengths};
+  const auto evaluate = [&](const pg::batch<network, pg::cross_entropy>& batch) {
+    std::vector<double> losses(2, -1.0);
+    const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
+    try {
+      pg::unprotected::evaluate_into(exec, pg::assign(losses, pg::losses(g)));
+    } catch (...) {
+      BOOST_TEST(losses == std::vector<double>(2, -1.0), boost::test_tools::per_element());
+      throw;
+    }
+  };
+  const auto refused = [&]<class Error, class Value>(Value& value, Value wrong, const Error*, bool by_both) {
+    const Value before = std::exchange(value, wrong);
+    BOOST_CHECK_THROW(evaluate(listed), Error);
+    if (by_both) {
+      BOOST_CHECK_THROW(evaluate(whole), Error);
+    } else {
+      BOOST_CHECK_NO_THROW(evaluate(whole));
+    }
+    value = before;
+    BOOST_CHECK_NO_THROW(evaluate(listed));
+  };
+  refused(ids[5], 4, static_cast<const std::out_of_range*>(nullptr), true);
+  refused(ids[3], -1, static_cast<const std::out_of_range*>(nullptr), true);
+  refused(lengths[1], 4U, static_cast<const std::invalid_argument*>(nullptr), true);
+  refused(lengths[0], 0U, static_cast<const std::invalid_argument*>(nullptr), true);
+  refused(targets[1], 2, static_cast<const std::invalid_argument*>(nullptr), true);
+  refused(drawn[1], 2U, static_cast<const std::out_of_range*>(nullptr), false);
 }
 
 BOOST_AUTO_TEST_CASE(nothing_behind_a_length_exists) {

@@ -75,10 +75,12 @@ class per_sample_gradient_leaf : public detail::expression_tag {
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
-  /// Carries out a request; `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
+  /// Carries out a request, but for a batch with ids, lengths or targets that do not fit: then it throws before
+  /// anything is computed. `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
   /// outputs; a device compiles no kernels of gradients for one that cannot.
   template <bool Backward = true, executor Executor>
   void run(const Executor& executor, on_host::run_request<scalar>& request) const {
+    batch_->require_valid();
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;

@@ -14,6 +14,8 @@ struct reshape {
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
+    if (Output.ids != 0 || Output.varying_axis() != 0) return detail::mistake::option_not_offered;
     return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
   }
 };

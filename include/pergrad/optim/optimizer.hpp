@@ -15,6 +15,7 @@
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/host/executor.hpp>
+#include <pergrad/optim/held.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -22,10 +23,10 @@ namespace pergrad::inline v0_1 {
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
-  /// any thread: f(first parameter, values, how many).
+  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
-    return optimizer.begin(network, scale);
+    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
   }
   /// One update with a gradient that lies in memory.
   template <class Optimizer, class Network, class Scalar>

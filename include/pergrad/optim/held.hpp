@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
+//
+// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
+// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/graph.hpp>
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/gradients/noise.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::detail {
+
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+/// Calls visit(range) for the rows of padding ids among the trained parameters.
+template <class Network, class Visitor>
+constexpr void for_each_held(Visitor&& visit) {
+  using structure = typename Network::structure;
+  for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    using layer = typename structure::template layer_at<i>;
+    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
+      std::size_t block = structure::parameter_offsets[i];
+      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
+        if (each.sparse && each.skipped_id < each.rows) {
+          const std::size_t row = block + each.skipped_id * each.columns;
+          visit(parameter_range{row, row + each.columns});
+        }
+        block += each.size();
+      }
+    }
+  });
+}
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] constexpr auto list_held() {
+  if constexpr (Network::input_shape.ids == 0) {
+    return std::array<parameter_range, 0>{};
+  } else {
+    constexpr std::size_t count = [] {
+      std::size_t found = 0;
+      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
+      return found;
+    }();
+    std::array<parameter_range, count> ranges{};
+    std::size_t next = 0;
+    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranges;
+  }
+}
+template <class Network>
+inline constexpr auto held_parameters = list_held<Network>();
+
+/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
+template <class Network, class Update>
+[[nodiscard]] auto hold_parameters(const Update& update) {
+  if constexpr (held_parameters<Network>.empty()) {
+    return update;
+  } else {
+    const auto others = [update](std::size_t first, auto* values, std::size_t count) {
+      const std::size_t end = first + count;
+      for (const parameter_range& held : held_parameters<Network>) {
+        if (held.end <= first || held.first >= end) continue;
+        if (held.first > first) update(first, values, held.first - first);
+        const std::size_t next = std::min(held.end, end);
+        values += next - first;
+        first = next;
+      }
+      if (first < end) update(first, values, end - first);
+    };
+    return with_arrays<decltype(others), typename Network::scalar>(others, update.arrays[0], update.arrays[1],
+                                                                   update.arrays[2]);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail

@@ -1,0 +1,15 @@
+// expect-error: option_not_offered<.*at_layer<0>.*layer_type<.*conv2d<3
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace pg = pergrad;
+
+#ifdef COMPILE_FAIL_FIXED
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv2d<3, pg::extent{2, 2}>, pg::flatten, pg::linear<10>>;
+#else
+using net_type = pg::network<pg::shape{1, 8, 8}, pg::conv2d<3, pg::extent{3, 2, 2}>, pg::flatten, pg::linear<10>>;
+#endif
+
+#include "whole_program.inc"
