@@ -118,7 +118,8 @@ class tape {
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
     const auto buffers = static_cast<std::size_t>(on_host::lane_buffers(on_host::lane_count<Network>, workers_));
-    lanes_ = {total(program::table.lane_size, buffers * sums.count), "a tape's sums", detail::uninitialised};
+    lanes_ = {total(program::table.lane_size, buffers * sums.count), "a tape's sums", detail::uninitialised,
+              static_cast<std::size_t>(program::table.lane_size)};
     if constexpr (program::table.sparse_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
       finders_ = {total(finder_stride, workers_), "a tape's hash tables"};

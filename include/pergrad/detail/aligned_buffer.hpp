@@ -49,11 +49,13 @@ class aligned_buffer {
   [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
     std::uninitialized_fill_n(data_.get(), count, Scalar{});
   }
-  /// The same without the zeros.
-  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+  /// The same without the zeros. `together`: values that are touched together if any of them is.
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
+      : size_{count} {
     if (count == 0) return;
-    void* const memory = reserve(count, sizeof(Scalar), alignment_of(count), what);
-    data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
+    const std::align_val_t alignment = alignment_of(count, together);
+    void* const memory = reserve(count, sizeof(Scalar), alignment, what);
+    data_ = {static_cast<Scalar*>(memory), release{alignment}};
   }
   aligned_buffer(const aligned_buffer&) = delete;
   aligned_buffer& operator=(const aligned_buffer&) = delete;
@@ -75,9 +77,11 @@ class aligned_buffer {
 
  private:
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
-  [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 32 * huge_page; }
-  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {
-    return std::align_val_t{is_large(count) ? huge_page : 64};
+  [[nodiscard]] static constexpr bool is_large(std::size_t count, std::size_t together) {
+    return count * sizeof(Scalar) >= 32 * huge_page || together * sizeof(Scalar) >= huge_page;
+  }
+  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count, std::size_t together) {
+    return std::align_val_t{is_large(count, together) ? huge_page : 64};
   }
   struct release {
     std::align_val_t alignment{64};
