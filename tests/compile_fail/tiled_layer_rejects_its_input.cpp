@@ -1,5 +1,5 @@
 // expect-error: layer_rejects_its_input<.*at_layer<0>.*layer_type<pairs>.*gets<.*\{0, 5, 0, 0, 0, 0\}
-// expect-error: the layer's own accepts\(shape\) says no to this input shape; see docs/custom_layers.md
+// expect-error: this layer does not take an input of this shape; see docs/layers.md
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -148,8 +148,15 @@ namespace detail::idx {
   return array;
 }
 
-/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read.
+/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
+/// it is missing, the message says where the data sets in this format come from and where to put them.
 [[nodiscard]] inline idx_array read_idx(const std::string& path) {
+  if (detail::open_file(path, "rb") == nullptr && errno == ENOENT) {
+    throw std::runtime_error("pergrad: cannot find " + path +
+                             "; get it from the Debian package dataset-fashion-mnist (Fashion-MNIST) or from "
+                             "http://yann.lecun.com/exdb/mnist/ (MNIST), unpack it with gzip -d and save it as " +
+                             path);
+  }
   return parse_idx(detail::idx::read_bytes(path), path);
 }
 

@@ -104,6 +104,12 @@ template <class Layer>
   return knows || out.varying_axis() != 0;
 }
 
+/// Whether a layer may stand behind one other: it says what it makes of one shape.
+template <class Layer>
+inline constexpr bool takes_one_input = requires(shape in) {
+  Layer::output_shape(in);
+};
+
 /// What is wrong with a layer on this input, before anything else of it is used.
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
@@ -185,6 +191,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
+    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
     findings result;
@@ -195,7 +203,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       result.groups[i] = group_numbers[i];
       const shape in = result.shapes[result.inputs[i]];
       const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
-      result.what = diagnoses[i](in, in2);
+      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
+      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
       if (result.what == mistake::none) {
         result.shapes[i + 1] = outputs[i](in, in2);
         result.parameter_counts[i] = counts[i](in, in2);
