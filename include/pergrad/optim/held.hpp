@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/graph.hpp>
@@ -80,8 +81,8 @@ template <class Network, class Update>
       }
       if (first < end) update(first, values, end - first);
     };
-    return with_arrays<decltype(others), typename Network::scalar>(others, update.arrays[0], update.arrays[1],
-                                                                   update.arrays[2]);
+    return with_arrays<std::remove_const_t<decltype(others)>, typename Network::scalar>(
+        others, update.arrays[0], update.arrays[1], update.arrays[2]);
   }
 }
 
