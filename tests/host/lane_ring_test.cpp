@@ -71,7 +71,6 @@ std::uint64_t run(const pg::host& exec, number lanes, number buffers, const Work
 
 /// A loss that cannot be formed of some targets.
 struct failing_loss : pg::mean_squared_error {
-  static constexpr bool on_device = false;
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) {
