@@ -71,7 +71,6 @@ std::uint64_t run(const pg::host& exec, number lanes, number buffers, const Work
 
 /// A loss that cannot be formed of some targets.
 struct failing_loss : pg::mean_squared_error {
-  static constexpr bool on_device = false;
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) {
@@ -179,7 +178,8 @@ BOOST_AUTO_TEST_CASE(a_lane_that_fails_keeps_nobody_waiting) {
   const std::vector<float> right = p.sums(2);
   for (const std::size_t failing : {0U, 30U, 299U, 599U}) {
     const float before = std::exchange(p.targets[failing * 3], 99.0F);
-    for (const std::size_t threads : {1U, 2U, 4U}) BOOST_CHECK_THROW(p.sums(threads), std::domain_error);
+    for (const std::size_t threads : {1U, 2U, 4U})
+      BOOST_CHECK_THROW(static_cast<void>(p.sums(threads)), std::domain_error);
     p.targets[failing * 3] = before;
   }
   // The same tape and executor go on.
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(a_lane_that_fails_keeps_nobody_waiting) {
   };
   const auto first = evaluate();
   p.targets[0] = 99;
-  BOOST_CHECK_THROW(evaluate(), std::domain_error);
+  BOOST_CHECK_THROW(static_cast<void>(evaluate()), std::domain_error);
   p.targets[0] = std::cos(0.0F);
   BOOST_TEST((evaluate() == first));
   BOOST_TEST((p.sums(2) == right));

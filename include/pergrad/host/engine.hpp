@@ -138,13 +138,12 @@ class engine {
       const index stride = buffer_stride(request);
       scalar* const buffers = tape_access::lanes(tape);
       const auto finish = [&] {
-        ring_of_lanes.finish(number, [&](index to, index from) {
-          add_to(buffers + to * stride, static_cast<const scalar*>(buffers + from * stride), stride);
-        });
+        ring_of_lanes.finish(
+            number, [&](index to, index from) { move_onto(buffers + to * stride, buffers + from * stride, stride); });
       };
       ring_of_lanes.begin(number);
       scalar* const sums = buffers + ring_of_lanes.buffer_of(number) * stride;
-      std::fill_n(sums, stride, scalar{0});
+      if (!ring_of_lanes.was_used_before(number)) std::fill_n(sums, stride, scalar{0});
       try {
         process(sums);
       } catch (...) {

@@ -45,6 +45,15 @@ struct lane_sum {
   }
 };
 
+/// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
+template <class Scalar>
+[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
+  for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+    part.store(total + i, part.load(total + i) + part.load(lane + i));
+    part.store(lane + i, splat(Scalar{0}));
+  });
+}
+
 /// Rows [first_row, last_row) of a leaf.
 template <class Scalar>
 inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row, const lane_sum<Scalar>& sum) noexcept {

@@ -42,6 +42,8 @@ class lane_ring {
   [[nodiscard]] index count() const noexcept { return lanes_; }
   /// The buffer of a lane; 0, the first lane's, becomes the total.
   [[nodiscard]] index buffer_of(index lane) const noexcept { return lane == 0 ? 0 : 1 + (lane - 1) % ring_; }
+  /// Has a lane before this one left its buffer?
+  [[nodiscard]] bool was_used_before(index lane) const noexcept { return lane > ring_; }
   /// Lanes [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
   [[nodiscard]] index folded_in_the_end() const noexcept {
     return std::max<index>(std::min<index>(lanes_, 1), lanes_ - ring_);
