@@ -6,45 +6,23 @@
 // units in the last place of a double, which is less than what a float holds for t up to 10^8.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
-#include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/detail/added_table.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
 /// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
-struct sinusoidal_positions {
-  static constexpr bool on_tiles = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+struct sinusoidal_positions : detail::added_table {
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
-  }
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
     auto* table = tile.scratch(0);
     fill(tile.in.e0, tile.in.e1, table);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
-    }
+    add(tile, table);
   }
 
  private:
