@@ -13,6 +13,7 @@
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/remote.hpp>
+#include <pergrad/host/deferred_rows.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/lane_ring.hpp>
 #include <pergrad/host/leaves.hpp>
@@ -81,8 +82,8 @@ template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
   constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
-  constexpr index bytes =
-      std::max<index>(1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_size) * scalar_bytes);
+  constexpr index bytes = std::max<index>(
+      1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
   const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
@@ -130,7 +131,8 @@ class tape {
     }
     if constexpr (program::table.deferred_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
-      rows_ = {total(program::table.deferred_size, chunk), "a tape's rows", detail::uninitialised};
+      row_capacity_ = static_cast<on_host::index>(chunk);
+      rows_ = {total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
       row_weights_ = {total(on_host::chunk_samples<Network>, program::table.deferred_count * sums.count),
                       "a tape's weights", detail::uninitialised};
     }
@@ -200,7 +202,8 @@ class tape {
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
   detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
   // Of networks with large blocks whose sums are formed a chunk at a time:
-  detail::aligned_buffer<scalar> rows_;         ///< [sample of the chunk][x and delta of each such block]
+  detail::aligned_buffer<scalar> rows_;         ///< see host/deferred_rows.hpp
+  on_host::index row_capacity_ = 0;             ///< samples that have room there
   detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
   detail::remote_memory remote_;                ///< of a tape on a device, which has nothing of the above
 };
@@ -222,7 +225,13 @@ struct tape_access {
   [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
   [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
   [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
-  [[nodiscard]] static auto* rows(auto& tape) noexcept { return tape.rows_.data(); }
+  /// Where a chunk's samples leave what deferred sums are formed from.
+  [[nodiscard]] static auto rows(auto& tape) noexcept {
+    const index samples = tape.row_capacity_;
+    auto* const first = tape.rows_.data();
+    return deferred_rows<std::remove_pointer_t<decltype(first)>>{first, first + samples * tape.table.deferred_x, samples,
+                                                                 tape.table.deferred_delta, 0};
+  }
   [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
   /// A thread's room for scaled gradients.
   [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/deferred.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
-// Of a block with one position, G_b = delta_b (x) x_b. A sample leaves a row: x in PyTorch's order and delta, of all
-// such blocks. After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is written straight
-// into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds over the chunk's
-// samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al. 2022,
-// arXiv:2210.00038).
+// Of a block with one position, G_b = delta_b (x) x_b. A sample leaves x in PyTorch's order and delta, of all
+// such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
+// written straight into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds
+// over the chunk's samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al.
+// 2022, arXiv:2210.00038).
 //
 // w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
 // it is not finite: nothing is multiplied by 0 that could give anything else.
@@ -18,6 +18,7 @@
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
+#include <pergrad/host/deferred_rows.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/product.hpp>
@@ -28,11 +29,6 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The row of a sample of the chunk.
-template <class Network>
-[[nodiscard]] auto* deferred_row(pergrad::tape<Network>& tape, index sample) noexcept {
-  return tape_access::rows(tape) + sample * program<Network>::table.deferred_size;
-}
 /// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
 /// of a tile: the forward pass has left x there.
 template <class Network>
@@ -46,7 +42,7 @@ void keep_deltas(pergrad::tape<Network>& tape, const typename Network::scalar* w
       const outer_leaf& leaf = table.outer[k];
       const leaf_kernel<typename Network::scalar> kernel{leaf, workspace};
       for (index b = begin; b < end; ++b) {
-        std::copy_n(kernel.delta(b, 0), leaf.outputs, deferred_row(tape, first + b) + leaf.row_delta);
+        std::copy_n(kernel.delta(b, 0), leaf.outputs, tape_access::rows(tape).delta(leaf.row_delta, first + b));
       }
     }
   }
@@ -62,8 +58,7 @@ template <class Network>
 template <class Scalar>
 struct deferred_sum {
   const outer_leaf& leaf;
-  const Scalar* rows;     ///< of the chunk's first sample
-  index row_step;         ///< to the next one's
+  const deferred_rows<Scalar>& rows;
   index samples;          ///< of the chunk
   const Scalar* weights;  ///< of the samples; null: all are 1
   Scalar scale;
@@ -76,7 +71,7 @@ struct deferred_sum {
   /// Outputs [first, first + count).
   void form(index first, index count) const noexcept {
     for (index b = 0; b < samples; ++b) {
-      const Scalar* delta = rows + b * row_step + leaf.row_delta + first;
+      const Scalar* delta = rows.delta(leaf.row_delta, b) + first;
       Scalar* to = room + b * deferred_stretch;
       if (weight(b) == 0) {
         std::fill_n(to, count, Scalar{0});
@@ -86,22 +81,17 @@ struct deferred_sum {
       for_each_vector<Scalar>(
           count, [&](index n, const auto& lanes) { lanes.store(to + n, splat(factor) * lanes.load(delta + n)); });
     }
-    // As much of X as stays in the cache, and few enough rows of the result to stream through it side by side.
-    constexpr index streams = 24;
     const index width = leaf.view_width();
-    const index columns = std::max<index>(256, cached_elements / std::max<index>(1, samples) / line * line);
-    for (index k = 0; k < width; k += columns) {
-      for (index n = 0; n < count; n += streams) {
-        const product_shape shape{{{}, {}, {std::min(streams, count - n), 1, width}},
-                                  {{}, {}, {samples, deferred_stretch, row_step}},
-                                  std::min(columns, width - k)};
-        const Scalar* const deltas = room + n;
-        Scalar* const to = out + (first + n) * width + k;
-        if (onto) {
-          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::add{});
-        } else {
-          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::store{});
-        }
+    for (index k = 0; k < width; k += rows.panel()) {
+      const product_shape shape{{{}, {}, {count, 1, width}},
+                                {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
+                                rows.columns(width, k)};
+      const Scalar* const x = rows.x(leaf.row_x, width, k, 0);
+      Scalar* const to = out + first * width + k;
+      if (onto) {
+        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
+      } else {
+        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::store{});
       }
     }
   }
@@ -114,30 +104,32 @@ struct deferred_sum {
       if (!onto) std::fill_n(to, width, Scalar{0});
       for (index b = 0; b < samples; ++b) {
         if (weight(b) == 0) continue;
-        const Scalar* x = rows + b * row_step + leaf.row_x;
-        const vector<Scalar> delta = splat(rows[b * row_step + leaf.row_delta + n]);
+        const vector<Scalar> delta = splat(*rows.delta(leaf.row_delta + n, b));
         const vector<Scalar> factor = splat(scale * weight(b));
-        for_each_vector<Scalar>(width, [&](index i, const auto& lanes) {
-          const vector<Scalar> value = delta * lanes.load(x + i);
-          lanes.store(to + i, lanes.load(to + i) + factor * (value * value));
-        });
+        for (index k = 0; k < width; k += rows.panel()) {
+          const Scalar* x = rows.x(leaf.row_x, width, k, b);
+          for_each_vector<Scalar>(rows.columns(width, k), [&](index i, const auto& lanes) {
+            const vector<Scalar> value = delta * lanes.load(x + i);
+            lanes.store(to + k + i, lanes.load(to + k + i) + factor * (value * value));
+          });
+        }
       }
     }
   }
-
- private:
-  static constexpr index cached_elements = (index{1} << 19) / static_cast<index>(sizeof(Scalar));
 };
 
 /// Sets x to zero in the rows that a sum leaves out, where it is not finite: it will be multiplied by 0.
 template <class Scalar>
-inline void clear_left_out(const outer_leaf& leaf, Scalar* rows, index row_step, index samples,
+inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& rows, index samples,
                            const Scalar* weights) noexcept {
+  const index width = leaf.view_width();
   for (index b = 0; b < samples; ++b) {
     if (weights[b] != 0) continue;
-    Scalar* x = rows + b * row_step + leaf.row_x;
-    if (!std::isfinite(squares(static_cast<const Scalar*>(x), leaf.view_width()))) {
-      std::fill_n(x, leaf.view_width(), Scalar{0});
+    for (index k = 0; k < width; k += rows.panel()) {
+      Scalar* x = rows.x(leaf.row_x, width, k, b);
+      if (!std::isfinite(squares(static_cast<const Scalar*>(x), rows.columns(width, k)))) {
+        std::fill_n(x, rows.columns(width, k), Scalar{0});
+      }
     }
   }
 }
@@ -156,7 +148,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
     for (std::size_t k = 0; k != table.outer_count; ++k) count += stretches(table.outer[k]);
     return count;
   }();
-  scalar* const rows = deferred_row(tape, 0);
+  const deferred_rows<scalar> rows = tape_access::rows(tape);
   // Sums with weight 1 first: they want what others leave out.
   for (const bool unit : {true, false}) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
@@ -165,8 +157,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
       for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.deferred) continue;
-        clear_left_out(leaf, rows, table.deferred_size, samples,
-                       static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
+        clear_left_out(leaf, rows, samples, static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
       }
       executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
         auto task = static_cast<index>(task_number);
@@ -177,7 +168,6 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
         const index count = std::min(stretch_of(leaf), leaf.outputs - first);
         const deferred_sum<scalar> form{leaf,
                                         rows,
-                                        table.deferred_size,
                                         samples,
                                         unit ? nullptr : deferred_weights(tape, s, leaf.number),
                                         static_cast<scalar>(sum.scale),

@@ -235,12 +235,13 @@ struct leaf_tables {
       leaf.native = t.native_size;
       t.native_size += round_up(leaf.size());
       leaf.number = t.deferred_count++;
-      leaf.row_x = t.nodes[leaf.node].row_x = t.deferred_size;
-      leaf.row_delta = leaf.row_x + round_up(leaf.view_width());
-      t.deferred_size = leaf.row_delta + round_up(leaf.outputs);
+      leaf.row_x = t.nodes[leaf.node].row_x = t.deferred_x;
+      leaf.row_delta = t.deferred_delta;
+      t.deferred_x += round_up(leaf.view_width());
+      t.deferred_delta += round_up(leaf.outputs);
     }
     // An odd number of lines, lest the rows of a chunk push each other out of the cache.
-    if (t.deferred_count > 0 && t.deferred_size / line % 2 == 0) t.deferred_size += line;
+    if (t.deferred_count > 0 && t.deferred_delta / line % 2 == 0) t.deferred_delta += line;
   }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
     leaf.use = use_of(leaf.node);

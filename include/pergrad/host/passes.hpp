@@ -34,7 +34,7 @@ class passes : public tile_values<Network> {
   using base::table;
 
   /// `rows`: the rows of the tile's samples (deferred.hpp).
-  passes(const Network& network, const scalar* panels, scalar* workspace, scalar* rows,
+  passes(const Network& network, const scalar* panels, scalar* workspace, deferred_rows<scalar> rows,
          layer_randomness randomness = {})
       : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
 
@@ -304,8 +304,8 @@ class passes : public tile_values<Network> {
     const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
-        through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
-                        rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
+        through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
+                        at(table.scratch, 0));
         return;
       }
     }
@@ -354,7 +354,7 @@ class passes : public tile_values<Network> {
   }
 
   const scalar* panels_;
-  scalar* rows_;
+  deferred_rows<scalar> rows_;
   layer_randomness randomness_;
 };
 

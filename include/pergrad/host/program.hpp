@@ -87,8 +87,9 @@ struct program {
     index native_size = 0;
     index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
     std::size_t deferred_count = 0;
-    index deferred_size = 0;  ///< a sample's row: x and delta of all deferred leaves
-    std::size_t split = 0;    ///< nodes before it take `cache_tile` samples at a time through the network
+    index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
+    index deferred_delta = 0;  ///< and delta
+    std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
     index scaled_size = 0;  ///< the largest delta of a sample

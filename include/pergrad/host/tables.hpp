@@ -65,7 +65,7 @@ struct node_row {
   index backward_panel = 0;
   bool whole_view = false;  ///< affine: one position that sees every input once
   bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
-  index row_x = 0;          ///< deferred: x in a sample's row
+  index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
@@ -127,8 +127,8 @@ struct outer_leaf {
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves
-  index row_x = 0;         ///< in a sample's row
-  index row_delta = 0;
+  index row_x = 0;         ///< columns of such leaves before it
+  index row_delta = 0;     ///< in a sample's row of deltas
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;

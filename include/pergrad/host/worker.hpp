@@ -68,7 +68,7 @@ struct worker {
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace, row_of(first, 0), request.randomness};
+    passes<Network> pass{network, tape_access::panels(tape), workspace, rows_of(first), request.randomness};
     pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
@@ -152,9 +152,9 @@ struct worker {
   [[nodiscard]] norm_part& part(index sample, std::size_t node) {
     return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
   }
-  /// The row of a sample of the tile; nothing without deferred leaves.
-  [[nodiscard]] scalar* row_of(std::size_t first, index b) {
-    return deferred_row(tape, static_cast<index>(first - chunk_first) + b);
+  /// The rows of a tile's samples; nothing without deferred leaves.
+  [[nodiscard]] deferred_rows<scalar> rows_of(std::size_t first) {
+    return tape_access::rows(tape).from(static_cast<index>(first - chunk_first));
   }
   void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
     on_host::keep_deltas(tape, workspace, node, static_cast<index>(first_sample - chunk_first), begin, end);
