@@ -58,36 +58,6 @@ inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexc
   }
 }
 
-inline constexpr std::ptrdiff_t longest_path = 256;
-/// Innermost loops of fewer terms cost as much between them as in them.
-inline constexpr std::ptrdiff_t short_loop = 32;
-inline constexpr std::ptrdiff_t no_offsets[tile_rows_limit] = {};
-
-/// Joins short innermost loops: `path` gets their terms, and the loops become one. False: they stay as they are.
-inline bool make_path(loop (&reduce)[4], term_step* path) noexcept {
-  const std::ptrdiff_t inner = reduce[2].extent;
-  if (inner == 0 || inner > short_loop || reduce[1].extent == 1 || inner * reduce[1].extent > longest_path)
-    return false;
-  const std::ptrdiff_t planes = inner * reduce[1].extent * reduce[0].extent > longest_path ? 1 : reduce[0].extent;
-  term_step before{0, 0};
-  std::ptrdiff_t terms = 0;
-  for (std::ptrdiff_t i = 0; i < planes; ++i) {
-    for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-      term_step here{i * reduce[0].left + j * reduce[1].left, i * reduce[0].right + j * reduce[1].right};
-      for (std::ptrdiff_t k = 0; k < inner; ++k) {
-        path[terms++] = {here.left - before.left, here.right - before.right};
-        before = here;
-        here.left += reduce[2].left;
-        here.right += reduce[2].right;
-      }
-    }
-  }
-  reduce[2].extent = terms;
-  reduce[1].extent = 1;
-  if (planes > 1) reduce[0].extent = 1;
-  return true;
-}
-
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
@@ -109,8 +79,6 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
-  term_step path[longest_path];
-  if (!blocks && make_path(reduce, path)) task.path = path;
   if (shape.row[2].left == 1) task.ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
@@ -128,42 +96,25 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
-      using epilogue::kind;
-      // The kernel finishes whole vectors by itself, without a buffer.
-      const bool whole = task.last == lanes;
-      const bool squared = how.what == kind::squares_only || how.what == kind::squares_store;
-      const bool stored = whole && how.what != kind::squares_only;
-      rest.stored = stored;
-      if (whole && how.what == kind::store_bias) {
-        task.plus = rest.bias;
-        task.plus_offset = no_offsets;
-      }
+      // Whole vectors that are only stored need no buffer.
+      const bool stores = how.what == epilogue::kind::store || how.what == epilogue::kind::squares_store;
+      rest.stored = stores && task.last == lanes;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
-        const std::size_t formed = chosen.formed[rest.rows - 1];
-        const tile_rows place = walk.next(rest.rows, formed);
+        const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
         rest.row_offset = place.out_offset;
-        if (stored) {
+        if (rest.stored) {
           task.sums = rest.out;
           task.sum_offset = place.out_offset;
-        }
-        if (how.what == kind::add) {
+        } else if (how.what == epilogue::kind::add) {
           fetch_to_add(rest, lanes);
-          if (whole) {
-            task.plus = rest.out;
-            task.plus_offset = place.out_offset;
-          }
         }
-        const bool squares_too = whole && squared && formed == rest.rows;
-        task.squares = squares_too ? how.squares : nullptr;
         chosen.by_rows[rest.rows - 1](task);
-        if (!(whole && !squared) && !squares_too) family.finish(rest);
+        if (how.what != epilogue::kind::store || !rest.stored) family.finish(rest);
       }
-      task.plus = nullptr;
-      task.squares = nullptr;
       task.sums = sums;
       rest.stored = false;
     }

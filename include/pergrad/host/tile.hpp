@@ -37,12 +37,6 @@ inline constexpr std::size_t tile_rows_limit = 10;
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
-/// From one term of a reduction to the next, in both operands.
-struct term_step {
-  std::ptrdiff_t left;
-  std::ptrdiff_t right;
-};
-
 /// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
 template <class Scalar>
 struct tile_task {
@@ -56,11 +50,6 @@ struct tile_task {
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
-  const term_step* path = nullptr;             // the terms of the innermost loop, unless they are evenly spaced
-  // Of whole vectors only:
-  const Scalar* plus = nullptr;                 // added to the finished sums of the tile's first row
-  const std::ptrdiff_t* plus_offset = nullptr;  // from there, one for each row that is formed
-  double* squares = nullptr;                    // [square_chains]: the squares of all sums are added
 };
 
 /// The sums of a tile and what becomes of them.

@@ -99,43 +99,6 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
   right_first = right;
 }
 
-/// The same where each term has its own steps.
-template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void along_path(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
-                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
-                                              const Scalar* left, const Scalar* right,
-                                              vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
-                                              std::index_sequence<Slot...>) noexcept {
-  const product_detail::term_step* step = task.path;
-  for (const product_detail::term_step* const end = step + count; step != end; ++step) {
-    left += step->left;
-    right += step->right;
-    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    vector<Scalar> down = {};
-    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-     ...);
-  }
-}
-
-/// Adds the squares of a tile's sums, which lie in memory: of taking a register apart g++ makes more than of reading
-/// half of what was stored. Four chains: one alone would wait for each addition.
-template <std::size_t Vectors, class Scalar, std::size_t... Part>
-[[gnu::always_inline]] inline void square(const Scalar* from, const std::ptrdiff_t* row_offset, double* squares,
-                                          std::index_sequence<Part...>) noexcept {
-  constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t in_row = Vectors * vector_lanes<Scalar> / step;
-  constexpr std::size_t second = epilogue::square_chains / 2;
-  constexpr std::size_t count = in_row >= 4 ? 4 : vector_lanes<Scalar> / step;  // as add_squares has it
-  vector<double> chains[4] = {load(squares), load(squares + second), {}, {}};
-  vector<double> wide = {};
-  ((wide = widen(load_narrow(from + row_offset[Part / in_row] + Part % in_row * step)),
-    chains[Part % count] = chains[Part % count] + wide * wide),
-   ...);
-  store(squares, chains[0] + chains[2]);
-  store(squares + second, chains[1] + chains[3]);
-}
-
 /// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
 template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
           std::size_t... Slot>
@@ -160,14 +123,7 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
     const std::ptrdiff_t count = reduce[2].extent;
-    if (task.path != nullptr) {
-      if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-        along_path<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
-                                                                 slots);
-      } else {
-        along_path<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-      }
-    } else if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
+    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
       innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
                                                               slots);
     } else {
@@ -198,17 +154,9 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
     middle_left = left;
     middle_right = right;
   }
-  if (const Scalar* const plus = task.plus; plus != nullptr) {
-    const std::ptrdiff_t* const plus_offset = task.plus_offset;
-    ((sums[Slot] = load(plus + plus_offset[Slot / Vectors] + Slot % Vectors * lanes) + sums[Slot]), ...);
-  }
   Scalar* const to = task.sums;
   const std::ptrdiff_t* const to_offset = task.sum_offset;
   (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
-  if (task.squares != nullptr) {
-    square<Vectors>(static_cast<const Scalar*>(to), to_offset, task.squares,
-                    std::make_index_sequence<Rows * Vectors*(lanes / vector_lanes<double>)>{});
-  }
 }
 
 template <class Scalar, std::size_t Rows, std::size_t Vectors>
