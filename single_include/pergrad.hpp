@@ -118,7 +118,8 @@ struct shape {
 }
 
 /// Depth, height and width of a window, a stride, a padding or a dilation. One number means all three alike; two are
-/// height and width, with a depth of 1. A layer looks only at the axes that its input has: height alone for a sequence.
+/// height and width, with a depth of 1. Of one number for all axes a layer looks at those that its input has; numbers
+/// for others are an error.
 struct extent {
   std::size_t depth = 1;
   std::size_t height = 1;
@@ -212,6 +213,10 @@ struct window_options {
 /// What is left of an extent for a layer on a sequence (1: height), an image (2) or a volume (3).
 [[nodiscard]] constexpr extent on_axes(extent given, std::size_t axes, std::size_t otherwise) noexcept {
   return {axes < 3 ? otherwise : given.depth, given.height, axes < 2 ? otherwise : given.width};
+}
+/// Whether an extent says nothing of axes that such a layer does not have; one number for all axes does not.
+[[nodiscard]] constexpr bool fits_axes(extent given, std::size_t axes) noexcept {
+  return given == extent{given.depth} || given == on_axes(given, axes, 1);
 }
 constexpr window_options window_options::on(std::size_t axes) const noexcept {
   window_options result = *this;
@@ -380,7 +385,7 @@ template <class Where, class Layer, class Given> struct option_not_offered {
   static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md");
 };
 template <class Where, class Layer, class Given> struct layer_rejects_its_input {
-  static_assert(never<Where>, "the layer's own accepts(shape) says no to this input shape; see docs/custom_layers.md");
+  static_assert(never<Where>, "this layer does not take an input of this shape; see docs/layers.md, and docs/custom_layers.md for a layer with accepts(shape)");
 };
 template <class Where, class Layer, class Given> struct layer_gives_no_output {
   static_assert(never<Where>, "the layer's output_shape(shape) has no values for this input; see docs/networks.md");
@@ -513,6 +518,7 @@ template <class Method, class Entries> struct method_not_offered {
 
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -616,6 +622,29 @@ concept of_another_type_with =
 template <class Inputs, class Targets>
 struct numbers_given {};
 
+/// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
+/// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
+template <class Id>
+[[nodiscard]] constexpr bool all_below(const Id* ids, std::size_t count, std::size_t limit) noexcept {
+  using bits = std::make_unsigned_t<Id>;
+  constexpr std::size_t together = 32;
+  bits most[together]{};
+  std::size_t i = 0;
+  for (; i + together <= count; i += together) {
+    for (std::size_t k = 0; k < together; ++k) {
+      const auto id = static_cast<bits>(ids[i + k]);
+      most[k] = id > most[k] ? id : most[k];
+    }
+  }
+  for (; i < count; ++i) {
+    const auto id = static_cast<bits>(ids[i]);
+    most[0] = id > most[0] ? id : most[0];
+  }
+  bits largest = 0;
+  for (const bits each : most) largest = each > largest ? each : largest;
+  return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
+}
+
 }  // namespace detail
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
@@ -670,12 +699,8 @@ class dataset {
   /// set was made.
   [[nodiscard]] bool is_valid(std::size_t record) const noexcept {
     if (!lengths_.empty() && (lengths_[record] == 0 || lengths_[record] > input_.e0)) return false;
-    bool inside = true;
-    if constexpr (std::is_integral_v<Value>) {
-      const Value* ids = input(record);  // one pass without branches, as this is done for every sample of every batch
-      for (std::size_t i = 0; i < input_.size(); ++i) inside &= holds(ids[i]);
-    }
-    return inside;
+    if constexpr (std::is_integral_v<Value>) return detail::all_below(input(record), input_.size(), input_.ids);
+    return true;
   }
   /// Throws std::out_of_range for an id of this record outside the vocabulary, std::invalid_argument for its length.
   void require_valid(std::size_t record) const {
@@ -723,7 +748,11 @@ inline void require_fit(const shape& given, const shape& wanted, const char* whe
     throw_invalid_argument(
         {"pergrad: ", where, ": records have a vocabulary of ", given.ids, " ids, the network one of ", wanted.ids});
   }
-  if (given.varying_axis() != wanted.varying_axis() || (wanted.varying_axis() != 0 && given.e0 != wanted.e0)) {
+  if (wanted.varying_axis() != 0 && given.varying_axis() != 0 && given.e0 != wanted.e0) {
+    throw_invalid_argument(
+        {"pergrad: ", where, ": records have up to ", given.e0, " positions, the network takes up to ", wanted.e0});
+  }
+  if (given.varying_axis() != wanted.varying_axis()) {
     throw_invalid_argument({"pergrad: ", where, ": records have ",
                             (given.varying_axis() != 0 ? "varying lengths" : "one length"), ", the network takes ",
                             (wanted.varying_axis() != 0 ? "varying lengths" : "one length")});
@@ -756,7 +785,7 @@ class batch {
   /// The same for samples with lengths of their own.
   batch(std::span<const input_value> inputs, std::span<const target> targets, std::span<const std::uint32_t> lengths)
       : records_{inputs, targets, Network::input_shape, per_sample, lengths}, count_{records_.size()} {
-    for (std::size_t i = 0; i < count_; ++i) check(i);
+    for (std::size_t i = 0; i < count_; ++i) check_target(i);
   }
   /// Numbers of other types: one error that says so.
   template <class Inputs, detail::of_another_type_with<Inputs, target, input_value> Targets, class... More>
@@ -766,14 +795,20 @@ class batch {
                                                      detail::numbers_given<Inputs, Targets>>{});
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
-  /// Throws std::invalid_argument or std::out_of_range as above.
+  /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
   batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
     detail::require_fit(records.input_shape(), Network::input_shape, "batch");
+    require_valid();
+  }
+  /// Throws as the constructors do. The batch is a view: what it sees may have changed since it was made, and is looked
+  /// at again whenever it is evaluated.
+  void require_valid() const {
     for (std::size_t i = 0; i < count_; ++i) {
-      if (ids[i] >= records.size()) detail::throw_not_in_the_data_set(ids[i], records.size());
-      records.require_valid(ids[i]);
-      check(i);
+      const std::size_t number = record(i);
+      if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
+      records_.require_valid(number);
+      check_target(i);
     }
   }
 
@@ -788,7 +823,7 @@ class batch {
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
-  void check(std::size_t sample) const {
+  void check_target(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
       if (these.size() == 1) detail::throw_bad_target(sample, " of ", these[0]);
@@ -1215,7 +1250,6 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 // there before anything of that size is allocated.
 
 #include <cerrno>
-#include <limits>
 
 // pergrad/detail/file.hpp - an open file of C's streams: <fstream> costs every program that includes the library more
 // to compile than the readers themselves
@@ -1358,8 +1392,15 @@ namespace detail::idx {
   return array;
 }
 
-/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read.
+/// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
+/// it is missing, the message says where the data sets in this format come from and where to put them.
 [[nodiscard]] inline idx_array read_idx(const std::string& path) {
+  if (detail::open_file(path, "rb") == nullptr && errno == ENOENT) {
+    throw std::runtime_error("pergrad: cannot find " + path +
+                             "; get it from the Debian package dataset-fashion-mnist (Fashion-MNIST) or from "
+                             "http://yann.lecun.com/exdb/mnist/ (MNIST), unpack it with gzip -d and save it as " +
+                             path);
+  }
   return parse_idx(detail::idx::read_bytes(path), path);
 }
 
@@ -1624,8 +1665,8 @@ struct block_size {
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2.4, most within 1.25, and
-/// the choice costs at most 1.1 times the best method). Every constant is a ratio of two speeds of one core, so other
+/// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2, four fifths within a
+/// third, and the choice costs at most 1.06 times the best method). Every constant is a ratio of two speeds of one core, so other
 /// machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
@@ -1760,17 +1801,21 @@ struct parameter_group {};
 
 namespace pergrad::inline v0_1::detail {
 
-/// Which block of shared parameters a node uses: the same for every use.
-template <std::size_t Key, std::size_t Index>
+/// Which block of shared parameters a node uses: the same for every use of `Size` nodes.
+template <std::size_t Key, std::size_t Index, std::size_t Size>
 struct tie {};
 struct untied {};
+/// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
+/// null for a constant expression.
+struct tie_number {
+  std::size_t key = 0;
+  std::size_t index = 0;
+  std::size_t size = 0;  ///< 0 for parameters that are not shared
+};
 template <class Tie>
-inline constexpr char tie_mark{};
-/// Comparable in constant expressions; null for parameters that are not shared.
-template <class Tie>
-inline constexpr const char* tie_of = &tie_mark<Tie>;
-template <>
-inline constexpr const char* tie_of<untied> = nullptr;
+inline constexpr tie_number tie_of{};
+template <std::size_t Key, std::size_t Index, std::size_t Size>
+inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
 
 /// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
 /// parameters stand behind those of the node that comes `Later` nodes after it.
@@ -1922,7 +1967,7 @@ struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie<Key, Index>, Nodes::later>...>;
+                              tie<Key, Index, sizeof...(Nodes)>, Nodes::later>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
@@ -1968,6 +2013,8 @@ constexpr void for_each_index(Function&& f) {
 }  // namespace pergrad::inline v0_1::detail
 // pergrad/detail/mistakes.hpp - what a layer's check(shape) may answer; each has its sentence in errors.hpp
 
+#include <ratio>
+
 namespace pergrad::inline v0_1::detail {
 
 enum class mistake {
@@ -2006,6 +2053,18 @@ enum class mistake {
   branches_do_not_fit,
   branches_differ_in_length
 };
+
+/// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
+template <class Option>
+struct no_such_option {
+  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
+};
+
+/// Whether a type is a std::ratio.
+template <class Type>
+inline constexpr bool is_ratio = false;
+template <std::intmax_t Numerator, std::intmax_t Denominator>
+inline constexpr bool is_ratio<std::ratio<Numerator, Denominator>> = true;
 
 }  // namespace pergrad::inline v0_1::detail
 // pergrad/detail/stand_ins.hpp - what takes the place of anything made from a program that was explained to be wrong
@@ -2246,6 +2305,7 @@ template <class Layer>
       found = Layer::check(in);
     }
     if (found != mistake::none) return found;
+    if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
     if constexpr (has_accepts<Layer>) {
       if (!Layer::accepts(in)) return mistake::rejects_input;
     }
@@ -2272,15 +2332,21 @@ template <class Layer>
   return knows || out.varying_axis() != 0;
 }
 
+/// Whether a layer may stand behind one other: it says what it makes of one shape.
+template <class Layer>
+inline constexpr bool takes_one_input = requires(shape in) {
+  Layer::output_shape(in);
+};
+
 /// What is wrong with a layer on this input, before anything else of it is used.
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
   if constexpr (is_mixing<Layer>) {
     return mistake::mixes_samples;
-  } else if constexpr (is_branch_sum<Layer>) {
-    return in == second ? mistake::none : mistake::branches_differ;
   } else if (in.ids != 0 && !takes_ids<Layer>) {
     return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_branch_sum<Layer>) {
+    return in == second ? mistake::none : mistake::branches_differ;
   } else if constexpr (requires { Layer::on_tiles; }) {
     return diagnose_tiled<Layer>(in, second);
   } else if constexpr (has_check<Layer>) {
@@ -2348,11 +2414,13 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
-    constexpr std::array<const char*, size + 1> ties{tie_of<typename Nodes::tie_type>..., nullptr};
+    constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
+    constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
     findings result;
@@ -2363,7 +2431,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       result.groups[i] = group_numbers[i];
       const shape in = result.shapes[result.inputs[i]];
       const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
-      result.what = diagnoses[i](in, in2);
+      const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
+      result.what = as_many_inputs ? diagnoses[i](in, in2) : mistake::branches_do_not_fit;
       if (result.what == mistake::none) {
         result.shapes[i + 1] = outputs[i](in, in2);
         result.parameter_counts[i] = counts[i](in, in2);
@@ -2372,11 +2441,11 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
       }
       result.owners[i] = i;
-      for (std::size_t k = 0; ties[i] != nullptr && k < i; ++k) {
-        if (ties[k] != ties[i]) continue;
+      for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
+        if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
         result.owners[i] = k;
-        if (diagnoses[k] != diagnoses[i] || result.parameter_counts[k] != result.parameter_counts[i] ||
-            is_frozen[k] != is_frozen[i]) {
+        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
+            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
           result.what = mistake::tied_blocks_differ;
         }
         break;
@@ -2782,7 +2851,7 @@ struct node_row {
   index backward_panel = 0;
   bool whole_view = false;  ///< affine: one position that sees every input once
   bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
-  index row_x = 0;          ///< deferred: x in a sample's row
+  index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
@@ -2844,8 +2913,8 @@ struct outer_leaf {
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves
-  index row_x = 0;         ///< in a sample's row
-  index row_delta = 0;
+  index row_x = 0;         ///< columns of such leaves before it
+  index row_delta = 0;     ///< in a sample's row of deltas
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
@@ -3207,6 +3276,19 @@ inline constexpr kernel_family own_kernel_family{PERGRAD_OWN_FAMILY};
 /// The best family that is compiled.
 inline constexpr kernel_family best_kernel_family{PERGRAD_BEST_FAMILY};
 
+/// A name out of the namespace of one family's kernels, which must be compiled into the program.
+#if PERGRAD_OWN_FAMILY == PERGRAD_BEST_FAMILY
+#define PERGRAD_OF_FAMILY(family, ...) (static_cast<void>(family), PERGRAD_OWN_KERNELS::__VA_ARGS__)
+#elif PERGRAD_OWN_FAMILY == 1
+#define PERGRAD_OF_FAMILY(family, ...) \
+  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ : avx2::__VA_ARGS__)
+#else
+#define PERGRAD_OF_FAMILY(family, ...)                                         \
+  ((family) == ::pergrad::on_host::kernel_family::avx512 ? avx512::__VA_ARGS__ \
+   : (family) == ::pergrad::on_host::kernel_family::avx2 ? avx2::__VA_ARGS__   \
+                                                         : PERGRAD_OWN_KERNELS::__VA_ARGS__)
+#endif
+
 /// Whether a family is compiled into this program and runs on this processor.
 [[nodiscard]] inline bool runs_here(kernel_family family) noexcept {
   if (family == own_kernel_family) return true;
@@ -3256,12 +3338,19 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 
 }  // namespace pergrad::inline v0_1::on_host
 
+#define PERGRAD_FAMILY_TEXT "pergrad/detail/vector_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -3290,7 +3379,7 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
 //
 // Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
@@ -3492,6 +3581,15 @@ class first_lanes {
   mask_type mask_;
 };
 
+/// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
+template <class Scalar, class Function>
+inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
+  constexpr auto lanes = static_cast<std::ptrdiff_t>(vector_lanes<Scalar>);
+  std::ptrdiff_t first = 0;
+  for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
+  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
+}
+
 }
 
 #endif  // PERGRAD_KERNELS
@@ -3510,17 +3608,540 @@ class first_lanes {
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
 
-namespace pergrad::inline v0_1::on_host {
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
+
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
+
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+namespace vector_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
+};
+
+}  // namespace vector_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename vector_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
+
+/// From anywhere in memory.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return all_lanes<Scalar>{}.load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return all_lanes<Scalar>{}.load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      all_lanes<Scalar>{}.store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if PERGRAD_VECTOR_BYTES == 64
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    to[0] = from[0];
+    if constexpr (lanes > 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
 
 /// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
 template <class Scalar, class Function>
-inline void for_each_vector(index count, Function&& f) {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  index first = 0;
+inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
+  constexpr auto lanes = static_cast<std::ptrdiff_t>(vector_lanes<Scalar>);
+  std::ptrdiff_t first = 0;
   for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
   if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
 }
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
+//
+// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
+// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
+//
+// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
+// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
+// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
+
+/// Bytes of one vector register.
+inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
+
+/// Number of vector registers.
+inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+namespace vector_detail {
+
+template <class Scalar>
+struct vector_of;
+
+template <>
+struct vector_of<float> {
+  typedef float type __attribute__((vector_size(vector_bytes)));
+  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+};
+
+template <>
+struct vector_of<double> {
+  typedef double type __attribute__((vector_size(vector_bytes)));
+  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
+  typedef type narrow_type;
+};
+
+}  // namespace vector_detail
+
+/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
+template <class Scalar>
+using vector = typename vector_detail::vector_of<Scalar>::type;
+
+/// Lanes of a `vector<Scalar>`.
+template <class Scalar>
+inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
+
+/// Reads a whole vector from `from`, which need not be aligned.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  vector<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// Writes a whole vector to `to`, which need not be aligned.
+template <class Scalar>
+inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  std::memcpy(to, &value, sizeof value);
+}
+
+/// `value` in every lane.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
+  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
+template <class Scalar>
+using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
+
+/// From anywhere in memory.
+template <class Scalar>
+[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
+  narrow<Scalar> value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
+[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
+  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
+  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
+#else
+  return __builtin_convertvector(values, vector<double>);
+#endif
+}
+
+/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
+template <class Scalar>
+struct all_lanes {
+  /// Reads a whole vector.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+    vector<Scalar> value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  /// Writes a whole vector.
+  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  /// `value` as it is.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
+};
+
+/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
+template <class Scalar>
+class first_lanes {
+ public:
+  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
+  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
+
+  /// Reads only the chosen lanes of memory; the others become 0.
+  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
+    } else {
+      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    } else {
+      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      return all_lanes<Scalar>{}.load(from);
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from);
+    return all_lanes<Scalar>{}.load(lanes);
+#endif
+  }
+
+  /// Writes only the chosen lanes to memory.
+  void store(Scalar* to, vector<Scalar> value) const noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_storeups512_mask(to, value, mask_);
+    } else {
+      __builtin_ia32_storeupd512_mask(to, value, mask_);
+    }
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (sizeof(Scalar) == 4) {
+      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    } else {
+      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
+    }
+#else
+    if (mask_ == vector_lanes<Scalar>) {
+      all_lanes<Scalar>{}.store(to, value);
+      return;
+    }
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes);
+#endif
+  }
+
+  /// `value` with 0 in the lanes that are not chosen, whatever they held.
+  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    return load(lanes);
+  }
+
+ private:
+#if PERGRAD_VECTOR_BYTES == 64
+  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
+  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
+#elif PERGRAD_VECTOR_BYTES == 32
+  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
+  static mask_type mask_of(std::size_t count) noexcept {
+    mask_type mask{};
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
+      mask[lane] = lane < count ? -1 : 0;
+    }
+    return mask;
+  }
+#else
+  using mask_type = std::size_t;
+  static mask_type mask_of(std::size_t count) noexcept { return count; }
+  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+  void copy(Scalar* to, const Scalar* from) const noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    to[0] = from[0];
+    if constexpr (lanes > 2) {
+      if (mask_ > 1) {
+        to[1] = from[1];
+      }
+      if (mask_ > 2) {
+        to[2] = from[2];
+      }
+    }
+  }
+#endif
+
+  mask_type mask_;
+};
+
+/// Calls f(first, lanes) over `count` elements: whole vectors first, as `all_lanes`, then the rest as `first_lanes`.
+template <class Scalar, class Function>
+inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
+  constexpr auto lanes = static_cast<std::ptrdiff_t>(vector_lanes<Scalar>);
+  std::ptrdiff_t first = 0;
+  for (; first + lanes <= count; first += lanes) f(first, all_lanes<Scalar>{});
+  if (first < count) f(first, first_lanes<Scalar>{static_cast<std::size_t>(count - first)});
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
+
+namespace pergrad::inline v0_1::on_host {
 
 #if PERGRAD_VECTORS_ON_DEVICE
 /// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
@@ -4104,12 +4725,13 @@ struct leaf_tables {
       leaf.native = t.native_size;
       t.native_size += round_up(leaf.size());
       leaf.number = t.deferred_count++;
-      leaf.row_x = t.nodes[leaf.node].row_x = t.deferred_size;
-      leaf.row_delta = leaf.row_x + round_up(leaf.view_width());
-      t.deferred_size = leaf.row_delta + round_up(leaf.outputs);
+      leaf.row_x = t.nodes[leaf.node].row_x = t.deferred_x;
+      leaf.row_delta = t.deferred_delta;
+      t.deferred_x += round_up(leaf.view_width());
+      t.deferred_delta += round_up(leaf.outputs);
     }
     // An odd number of lines, lest the rows of a chunk push each other out of the cache.
-    if (t.deferred_count > 0 && t.deferred_size / line % 2 == 0) t.deferred_size += line;
+    if (t.deferred_count > 0 && t.deferred_delta / line % 2 == 0) t.deferred_delta += line;
   }
   static constexpr void add_leaf(tables& t, outer_leaf leaf) {
     leaf.use = use_of(leaf.node);
@@ -4187,6 +4809,8 @@ struct winograd_extents {
   index outputs = 0;   ///< channels of what is written
   index height = 0;    ///< of what is written
   index width = 0;
+  index above = 0;  ///< pixels of the first patch before the image that is read
+  index left = 0;
 
   [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
   [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
@@ -4221,12 +4845,15 @@ inline constexpr index fewest_outputs_to_filter = 64;
          map.padding.width <= 2;
 }
 [[nodiscard]] constexpr winograd_extents winograd_forward(const affine_map& map) noexcept {
-  return {static_cast<index>(map.in_channels), static_cast<index>(map.out_channels),
-          static_cast<index>(map.out_size.height), static_cast<index>(map.out_size.width)};
+  return {static_cast<index>(map.in_channels),     static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height), static_cast<index>(map.out_size.width),
+          static_cast<index>(map.padding.height),  static_cast<index>(map.padding.width)};
 }
+/// A convolution of delta, padded with what is left of the kernel's reach.
 [[nodiscard]] constexpr winograd_extents winograd_backward(const affine_map& map) noexcept {
-  return {static_cast<index>(map.out_channels), static_cast<index>(map.in_channels),
-          static_cast<index>(map.in_size.height), static_cast<index>(map.in_size.width)};
+  return {static_cast<index>(map.out_channels),       static_cast<index>(map.in_channels),
+          static_cast<index>(map.in_size.height),     static_cast<index>(map.in_size.width),
+          2 - static_cast<index>(map.padding.height), 2 - static_cast<index>(map.padding.width)};
 }
 /// Is it faster so? In multiply-adds a tile, of which a core does 32 a cycle: the transforms move 16 values for each
 /// channel in and out and cost what was measured (docs/performance.md); outputs of a tile beyond the image are wasted.
@@ -4357,8 +4984,9 @@ struct program {
     index native_size = 0;
     index lane_size = 0;  ///< of it, what lanes add up: all but the deferred leaves
     std::size_t deferred_count = 0;
-    index deferred_size = 0;  ///< a sample's row: x and delta of all deferred leaves
-    std::size_t split = 0;    ///< nodes before it take `cache_tile` samples at a time through the network
+    index deferred_x = 0;      ///< what a sample leaves of all deferred leaves: x
+    index deferred_delta = 0;  ///< and delta
+    std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
     index scaled_size = 0;  ///< the largest delta of a sample
@@ -4709,11 +5337,13 @@ class aligned_buffer {
   [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
     std::uninitialized_fill_n(data_.get(), count, Scalar{});
   }
-  /// The same without the zeros.
-  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t) : size_{count} {
+  /// The same without the zeros. `together`: values that are touched together if any of them is.
+  [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
+      : size_{count} {
     if (count == 0) return;
-    void* const memory = reserve(count, sizeof(Scalar), alignment_of(count), what);
-    data_ = {static_cast<Scalar*>(memory), release{alignment_of(count)}};
+    const std::align_val_t alignment = alignment_of(count, together);
+    void* const memory = reserve(count, sizeof(Scalar), alignment, what);
+    data_ = {static_cast<Scalar*>(memory), release{alignment}};
   }
   aligned_buffer(const aligned_buffer&) = delete;
   aligned_buffer& operator=(const aligned_buffer&) = delete;
@@ -4735,9 +5365,11 @@ class aligned_buffer {
 
  private:
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch.
-  [[nodiscard]] static constexpr bool is_large(std::size_t count) { return count * sizeof(Scalar) >= 32 * huge_page; }
-  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count) {
-    return std::align_val_t{is_large(count) ? huge_page : 64};
+  [[nodiscard]] static constexpr bool is_large(std::size_t count, std::size_t together) {
+    return count * sizeof(Scalar) >= 32 * huge_page || together * sizeof(Scalar) >= huge_page;
+  }
+  [[nodiscard]] static constexpr std::align_val_t alignment_of(std::size_t count, std::size_t together) {
+    return std::align_val_t{is_large(count, together) ? huge_page : 64};
   }
   struct release {
     std::align_val_t alignment{64};
@@ -5077,8 +5709,46 @@ using network = typename detail::gate<float, Input, Layers...>::type;
 // pergrad/tape.hpp - every byte that evaluating a network's per-sample gradients needs, reserved once
 //
 // A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
-// workspace a thread, one sum a lane and the packed weights. Nothing in it grows with the batch.
+// workspace a thread, a few sums a thread and the packed weights. Nothing in it grows with the batch.
 
+// pergrad/host/deferred_rows.hpp - where a chunk of samples leaves what the sums of large blocks are formed from
+//
+// x in panels of columns, [block][panel][sample][column], so that the sum reads one panel from front to back for every
+// few outputs; samples' whole rows would lie a page apart. Deltas in rows, [sample][all outputs of all blocks].
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The room for the samples of a chunk, or for those from one of them on.
+template <class Scalar>
+struct deferred_rows {
+  Scalar* x_first = nullptr;
+  Scalar* delta_first = nullptr;
+  index samples = 0;     ///< that there is room for
+  index delta_step = 0;  ///< from a sample to the next one
+  index first = 0;       ///< the sample that is counted as 0
+
+  /// Columns of a panel. A sum over few samples takes longer to begin a panel than to read whole rows.
+  [[nodiscard]] index panel() const noexcept {
+    constexpr index few = 32;
+    return samples <= few ? index{1} << 40 : panel_block;
+  }
+  /// Those of the panel that begins with `column` of `width`.
+  [[nodiscard]] index columns(index width, index column) const noexcept { return std::min(panel(), width - column); }
+  /// The panel that begins with `column` of one block's x, whose samples are x_step() apart. The block has `width`
+  /// columns, and blocks before it have `row_x`.
+  [[nodiscard]] Scalar* x(index row_x, index width, index column, index sample) const noexcept {
+    return x_first + samples * (row_x + column) + (first + sample) * x_step(width, column);
+  }
+  [[nodiscard]] index x_step(index width, index column) const noexcept { return round_up(columns(width, column)); }
+  [[nodiscard]] Scalar* delta(index row_delta, index sample) const noexcept {
+    return delta_first + (first + sample) * delta_step + row_delta;
+  }
+  [[nodiscard]] deferred_rows from(index sample) const noexcept {
+    return {x_first, delta_first, samples, delta_step, first + sample};
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
 //
 // Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
@@ -5249,6 +5919,87 @@ class host {
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/host/lane_ring.hpp - which lane has which buffer, and when lanes that are done join the total
+//
+// A lane is an order of additions: its tiles in order, then the lanes in order. It need not keep a buffer of its own
+// for that. Lane 0 has buffer 0, which is the running total; the others take turns in a ring of those that are left. A
+// lane begins once the lane before it in the same buffer has been added to the total, and lanes are added in order. So
+// bits do not depend on the number of buffers, nor on which lane was done first.
+//
+// Nobody waits for ever: threads take lanes in order, so of all lanes that are not done the first one only needs lanes
+// that are done, and whoever finishes a lane adds up what has waited for it. What need not make room stays where it is
+// and is added up in parallel (gather.hpp).
+
+#include <condition_variable>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Buffers of sums that serve a number of threads: the total, one for each thread, and as many again but one, so that a
+/// thread must be a whole round ahead of another before it waits. At least 2, the total's and one in work.
+[[nodiscard]] constexpr index lane_buffers(index lanes, std::size_t threads) noexcept {
+  return std::max<index>(2, std::min(lanes, 2 * static_cast<index>(threads)));
+}
+
+/// The lanes of one evaluation, numbered in the order in which they are added up. Threads call `begin` in that order,
+/// each lane's once, and `finish` for every lane that has begun, whatever becomes of it.
+template <index MostBuffers>
+class lane_ring {
+ public:
+  static_assert(MostBuffers >= 2);
+
+  lane_ring(index lanes, index buffers) noexcept : lanes_{lanes}, ring_{buffers - 1} {}
+  lane_ring(const lane_ring&) = delete;
+  lane_ring& operator=(const lane_ring&) = delete;
+  ~lane_ring() = default;
+
+  [[nodiscard]] index count() const noexcept { return lanes_; }
+  /// The buffer of a lane; 0, the first lane's, becomes the total.
+  [[nodiscard]] index buffer_of(index lane) const noexcept { return lane == 0 ? 0 : 1 + (lane - 1) % ring_; }
+  /// Has a lane before this one left its buffer?
+  [[nodiscard]] bool was_used_before(index lane) const noexcept { return lane > ring_; }
+  /// Lanes [0, folded_in_the_end()) are in the total once all are done, the others still in their buffers.
+  [[nodiscard]] index folded_in_the_end() const noexcept {
+    return std::max<index>(std::min<index>(lanes_, 1), lanes_ - ring_);
+  }
+
+  /// Waits until the lane's buffer is free.
+  void begin(index lane) {
+    std::unique_lock lock{mutex_};
+    is_free_.wait(lock, [&] { return lane <= ring_ || lane - ring_ < folded_; });
+  }
+  /// Notes that the lane is done. Calls add(total's buffer, buffer) for the lanes whose turn it is to make room: one
+  /// call at a time, in the lanes' order.
+  template <class Add>
+  void finish(index lane, Add&& add) {
+    std::unique_lock lock{mutex_};
+    done_[static_cast<std::size_t>(buffer_of(lane))] = true;
+    if (is_adding_) return;  // whoever adds looks again
+    while (folded_ < folded_in_the_end() && done_[static_cast<std::size_t>(buffer_of(folded_))]) {
+      const index buffer = buffer_of(folded_);
+      if (buffer != 0) {
+        is_adding_ = true;
+        lock.unlock();
+        add(index{0}, buffer);
+        lock.lock();
+        is_adding_ = false;
+      }
+      done_[static_cast<std::size_t>(buffer)] = false;
+      ++folded_;
+      is_free_.notify_all();
+    }
+  }
+
+ private:
+  index lanes_;
+  index ring_;
+  std::mutex mutex_;
+  std::condition_variable is_free_;
+  index folded_ = 0;  ///< lanes in the total
+  bool is_adding_ = false;
+  std::array<bool, static_cast<std::size_t>(MostBuffers)> done_{};  ///< by buffer: its lane waits for its turn
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted
 // sum
 //
@@ -5557,13 +6308,19 @@ struct tile_family {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_FAMILY_TEXT "pergrad/host/tile_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -5592,14 +6349,14 @@ struct tile_family {
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
 //
-// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
-// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
-// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
-// the baseline, where vectors of this width are taken apart and passed in another way.
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
 // A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
 // and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
@@ -5923,14 +6680,13 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
-
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -5959,219 +6715,14 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
-// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
-//
-// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
-// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
-//
-// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
-// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
-// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
-
-/// Bytes of one vector register.
-inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
-
-/// Number of vector registers.
-inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
-
-namespace vector_detail {
-
-template <class Scalar>
-struct vector_of;
-
-template <>
-struct vector_of<float> {
-  typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
-  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
-};
-
-template <>
-struct vector_of<double> {
-  typedef double type __attribute__((vector_size(vector_bytes)));
-  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef type narrow_type;
-};
-
-}  // namespace vector_detail
-
-/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
-template <class Scalar>
-using vector = typename vector_detail::vector_of<Scalar>::type;
-
-/// Lanes of a `vector<Scalar>`.
-template <class Scalar>
-inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
-
-/// Reads a whole vector from `from`, which need not be aligned.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-/// Writes a whole vector to `to`, which need not be aligned.
-template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-
-/// `value` in every lane.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
-  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
-}
-
-/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
-template <class Scalar>
-using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
-
-/// From anywhere in memory.
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
-  narrow<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
-[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
-#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
-  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
-  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
-#else
-  return __builtin_convertvector(values, vector<double>);
-#endif
-}
-
-/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
-template <class Scalar>
-struct all_lanes {
-  /// Reads a whole vector.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
-};
-
-/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
-template <class Scalar>
-class first_lanes {
- public:
-  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
-  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
-
-  /// Reads only the chosen lanes of memory; the others become 0.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
-    } else {
-      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
-    }
-#elif PERGRAD_VECTOR_BYTES == 32
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    } else {
-      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
-    return all_lanes<Scalar>{}.load(lanes);
-#endif
-  }
-
-  /// Writes only the chosen lanes to memory.
-  void store(Scalar* to, vector<Scalar> value) const noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_storeups512_mask(to, value, mask_);
-    } else {
-      __builtin_ia32_storeupd512_mask(to, value, mask_);
-    }
-#elif PERGRAD_VECTOR_BYTES == 32
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    } else {
-      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      all_lanes<Scalar>{}.store(to, value);
-      return;
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
-#endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
-  }
-
- private:
-#if PERGRAD_VECTOR_BYTES == 64
-  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
-  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
-#elif PERGRAD_VECTOR_BYTES == 32
-  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
-  static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
-    }
-    return mask;
-  }
-#else
-  using mask_type = std::size_t;
-  static mask_type mask_of(std::size_t count) noexcept { return count; }
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    to[0] = from[0];
-    if constexpr (lanes > 2) {
-      if (mask_ > 1) {
-        to[1] = from[1];
-      }
-      if (mask_ > 2) {
-        to[2] = from[2];
-      }
-    }
-  }
-#endif
-
-  mask_type mask_;
-};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the next one uses
+// in between
 // pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
 //
-// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
-// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
-// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
-// the baseline, where vectors of this width are taken apart and passed in another way.
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
 // A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
 // and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
@@ -6496,14 +7047,13 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
-
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -6532,219 +7082,14 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
-// pergrad/detail/vector_text.hpp - vectors of one width: loads and stores of them, or of their first few lanes
-//
-// Included once for every width that a program has, each time into another namespace, with PERGRAD_KERNELS (its name),
-// PERGRAD_VECTOR_BYTES and PERGRAD_VECTOR_REGISTERS defined; without them it is empty.
-//
-// Written with the vector extension that g++ and clang++ share. What that extension cannot say, a load or store that
-// touches only the first `count` lanes in memory, uses the compilers' masked built-ins where the target has such
-// instructions (AVX-512, AVX) and goes lane by lane elsewhere.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS {
-
-/// Bytes of one vector register.
-inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
-
-/// Number of vector registers.
-inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
-
-namespace vector_detail {
-
-template <class Scalar>
-struct vector_of;
-
-template <>
-struct vector_of<float> {
-  typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
-  typedef int lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
-};
-
-template <>
-struct vector_of<double> {
-  typedef double type __attribute__((vector_size(vector_bytes)));
-  typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
-  typedef type narrow_type;
-};
-
-}  // namespace vector_detail
-
-/// A whole register of `Scalar` (float or double); `+ - *` act lane by lane.
-template <class Scalar>
-using vector = typename vector_detail::vector_of<Scalar>::type;
-
-/// Lanes of a `vector<Scalar>`.
-template <class Scalar>
-inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
-
-/// Reads a whole vector from `from`, which need not be aligned.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-/// Writes a whole vector to `to`, which need not be aligned.
-template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
-
-/// `value` in every lane.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
-  return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
-}
-
-/// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
-template <class Scalar>
-using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
-
-/// From anywhere in memory.
-template <class Scalar>
-[[nodiscard]] inline narrow<Scalar> load_narrow(const Scalar* from) noexcept {
-  narrow<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-[[nodiscard]] inline vector<double> widen(vector<double> values) noexcept { return values; }
-[[nodiscard]] inline vector<double> widen(narrow<float> values) noexcept {
-#if PERGRAD_VECTOR_BYTES == 64 && !defined(__clang__)
-  // All lanes, rounding as set. Of the other, g++ 12 makes four instructions instead of one.
-  return __builtin_ia32_cvtps2pd512_mask(values, vector<double>{}, -1, 4);
-#else
-  return __builtin_convertvector(values, vector<double>);
-#endif
-}
-
-/// Every lane of a vector: the same members as `first_lanes`, for code that is written once for both.
-template <class Scalar>
-struct all_lanes {
-  /// Reads a whole vector.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
-  /// `value` as it is.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
-};
-
-/// The first `count` lanes of a vector, 1 <= count <= lanes: which of them a partial load or store may touch.
-template <class Scalar>
-class first_lanes {
- public:
-  /// Precondition: 1 <= count <= vector_lanes<Scalar>.
-  explicit first_lanes(std::size_t count) noexcept : mask_{mask_of(count)} {}
-
-  /// Reads only the chosen lanes of memory; the others become 0.
-  [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_loadups512_mask(from, vector<Scalar>{}, mask_);
-    } else {
-      return __builtin_ia32_loadupd512_mask(from, vector<Scalar>{}, mask_);
-    }
-#elif PERGRAD_VECTOR_BYTES == 32
-    if constexpr (sizeof(Scalar) == 4) {
-      return __builtin_ia32_maskloadps256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    } else {
-      return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
-    return all_lanes<Scalar>{}.load(lanes);
-#endif
-  }
-
-  /// Writes only the chosen lanes to memory.
-  void store(Scalar* to, vector<Scalar> value) const noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_storeups512_mask(to, value, mask_);
-    } else {
-      __builtin_ia32_storeupd512_mask(to, value, mask_);
-    }
-#elif PERGRAD_VECTOR_BYTES == 32
-    if constexpr (sizeof(Scalar) == 4) {
-      __builtin_ia32_maskstoreps256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    } else {
-      __builtin_ia32_maskstorepd256(reinterpret_cast<vector<Scalar>*>(to), mask_, value);
-    }
-#else
-    if (mask_ == vector_lanes<Scalar>) {
-      all_lanes<Scalar>{}.store(to, value);
-      return;
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
-#endif
-  }
-
-  /// `value` with 0 in the lanes that are not chosen, whatever they held.
-  [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    return load(lanes);
-  }
-
- private:
-#if PERGRAD_VECTOR_BYTES == 64
-  using mask_type = std::conditional_t<sizeof(Scalar) == 4, unsigned short, unsigned char>;
-  static mask_type mask_of(std::size_t count) noexcept { return static_cast<mask_type>((1U << count) - 1U); }
-#elif PERGRAD_VECTOR_BYTES == 32
-  using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
-  static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
-    }
-    return mask;
-  }
-#else
-  using mask_type = std::size_t;
-  static mask_type mask_of(std::size_t count) noexcept { return count; }
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    to[0] = from[0];
-    if constexpr (lanes > 2) {
-      if (mask_ > 1) {
-        to[1] = from[1];
-      }
-      if (mask_ > 2) {
-        to[2] = from[2];
-      }
-    }
-  }
-#endif
-
-  mask_type mask_;
-};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the next one uses
+// in between
 // pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
 //
-// Included once for every family that a program has (host/tile.hpp), each time into another namespace, with the macros
-// of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target; without them it is
-// empty. A function has the target of the place where it is defined. So whatever has vectors in its code or among its
-// arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined elsewhere is compiled for
-// the baseline, where vectors of this width are taken apart and passed in another way.
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
 //
 // A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
 // and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
@@ -7069,6 +7414,8 @@ inline constexpr product_detail::tile_family<Scalar> family{
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -7077,14 +7424,7 @@ namespace product_detail {
 /// The tiles of a family, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == kernel_family::avx512) return avx512::tiles::family<Scalar>;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == kernel_family::avx2) return avx2::tiles::family<Scalar>;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::tiles::family<Scalar>;
+  return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
 }
 
 }  // namespace product_detail
@@ -7964,13 +8304,19 @@ struct leaf_kernel {
 #include <arm_neon.h>
 #endif
 
-// Of the family of the flags; privacy/noise.hpp has those beyond it.
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/lanes_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -7999,7 +8345,7 @@ struct leaf_kernel {
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
 //
 // Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
@@ -8190,6 +8536,462 @@ template <int Lanes>
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+    using i32 = typename lanes<Lanes>::i32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    const i32 bits = __builtin_bit_cast(i32, x);
+#if defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
+#else
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+#endif
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
+//
+// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
+// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
+// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
+// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
+#if PERGRAD_VECTORS_ON_DEVICE
+inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
+#else
+inline constexpr int native_lanes = 1;  // no bit depends on it
+#endif
+
+template <int Lanes>
+struct lanes {
+  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
+  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
+  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
+  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
+};
+
+template <>
+struct lanes<1> {
+  using f32 = float;
+  using i32 = std::int32_t;
+  using u32 = std::uint32_t;
+};
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::u32{};
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
+  if constexpr (Lanes == 1) {
+    return x;
+  } else {
+    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
+  }
+}
+
+/// 0, 1, ..., Lanes - 1.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
+  if constexpr (Lanes == 1) {
+    return 0U;
+  } else {
+    typename lanes<Lanes>::u32 numbers{};
+    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
+    return numbers;
+  }
+}
+
+/// a * b + c, rounded once.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b,
+                                                                          typename lanes<Lanes>::f32 c) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_fmaf(a, b, c);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
+    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
+    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return result;
+  }
+}
+
+/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
+                                                                            typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
+[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+/// Correctly rounded square root of x >= 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return rounded_square_root(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f32(x);
+#endif
+    typename lanes<Lanes>::f32 result{};
+    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
+    return result;
+  }
+}
+
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<float>(x);
+  } else {
+    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
+  }
+}
+
+/// Number of leading zero bits of x != 0.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
+    typename lanes<Lanes>::u32 x) noexcept {
+  if constexpr (Lanes == 1) {
+    return static_cast<std::uint32_t>(__builtin_clz(x));
+  } else {
+    using u32 = typename lanes<Lanes>::u32;
+    using i32 = typename lanes<Lanes>::i32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+    const i32 bits = __builtin_bit_cast(i32, x);
+#if defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
+#else
+    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
+    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+#endif
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+#endif
+    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
+    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
+    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
+    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
+    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 // pergrad/privacy/purpose.hpp - the list of all uses of keyed randomness, so that no two ever share a ChaCha20 nonce.
 //
 // A nonce of RFC 8439 has 96 bits: here (purpose, low half of step, high half of step). The same key may serve every
@@ -8255,12 +9057,19 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 }  // namespace pergrad::inline v0_1
 
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/chacha20_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -8289,7 +9098,7 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
 //
 // Included behind privacy/lanes_text.hpp, whose rules it shares.
@@ -8362,6 +9171,226 @@ template <int Lanes>
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
+//
+// Included behind privacy/lanes_text.hpp, whose rules it shares.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Word is std::uint32_t or a vector of them: one block per lane.
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
+  a += b;
+  d ^= a;
+  d = (d << 16) | (d >> 16);
+  c += d;
+  b ^= c;
+  b = (b << 12) | (b >> 20);
+  a += b;
+  d ^= a;
+  d = (d << 8) | (d >> 24);
+  c += d;
+  b ^= c;
+  b = (b << 7) | (b >> 25);
+}
+
+template <class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
+  for (int double_round = 0; double_round < 10; ++double_round) {
+    chacha_quarter_round(x[0], x[4], x[8], x[12]);
+    chacha_quarter_round(x[1], x[5], x[9], x[13]);
+    chacha_quarter_round(x[2], x[6], x[10], x[14]);
+    chacha_quarter_round(x[3], x[7], x[11], x[15]);
+    chacha_quarter_round(x[0], x[5], x[10], x[15]);
+    chacha_quarter_round(x[1], x[6], x[11], x[12]);
+    chacha_quarter_round(x[2], x[7], x[8], x[13]);
+    chacha_quarter_round(x[3], x[4], x[9], x[14]);
+  }
+}
+
+/// Word w of block counter[lane] in lane `lane` of out[w].
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
+  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
+  out[12] = counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
+  chacha_rounds(out);
+  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
+  out[12] += counter;
+  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 
 namespace pergrad::inline v0_1 {
 
@@ -8693,8 +9722,8 @@ template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
   constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
-  constexpr index bytes =
-      std::max<index>(1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_size) * scalar_bytes);
+  constexpr index bytes = std::max<index>(
+      1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
   const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
@@ -8729,8 +9758,9 @@ class tape {
     scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
-    lanes_ = {total(program::table.lane_size, static_cast<std::size_t>(on_host::lane_count<Network>) * sums.count),
-              "a tape's sums", detail::uninitialised};
+    const auto buffers = static_cast<std::size_t>(on_host::lane_buffers(on_host::lane_count<Network>, workers_));
+    lanes_ = {total(program::table.lane_size, buffers * sums.count), "a tape's sums", detail::uninitialised,
+              static_cast<std::size_t>(program::table.lane_size)};
     if constexpr (program::table.sparse_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
       finders_ = {total(finder_stride, workers_), "a tape's hash tables"};
@@ -8741,7 +9771,8 @@ class tape {
     }
     if constexpr (program::table.deferred_count > 0) {
       const auto chunk = std::min(batch.count, static_cast<std::size_t>(on_host::chunk_samples<Network>));
-      rows_ = {total(program::table.deferred_size, chunk), "a tape's rows", detail::uninitialised};
+      row_capacity_ = static_cast<on_host::index>(chunk);
+      rows_ = {total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
       row_weights_ = {total(on_host::chunk_samples<Network>, program::table.deferred_count * sums.count),
                       "a tape's weights", detail::uninitialised};
     }
@@ -8811,7 +9842,8 @@ class tape {
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
   detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
   // Of networks with large blocks whose sums are formed a chunk at a time:
-  detail::aligned_buffer<scalar> rows_;         ///< [sample of the chunk][x and delta of each such block]
+  detail::aligned_buffer<scalar> rows_;         ///< see host/deferred_rows.hpp
+  on_host::index row_capacity_ = 0;             ///< samples that have room there
   detail::aligned_buffer<scalar> row_weights_;  ///< [sum][block][sample of the chunk]
   detail::remote_memory remote_;                ///< of a tape on a device, which has nothing of the above
 };
@@ -8833,7 +9865,13 @@ struct tape_access {
   [[nodiscard]] static auto* scalars(auto& tape) noexcept { return tape.scalars_.data(); }
   [[nodiscard]] static auto* weights(auto& tape) noexcept { return tape.weights_.data(); }
   [[nodiscard]] static auto* additions(auto& tape) noexcept { return tape.additions_.data(); }
-  [[nodiscard]] static auto* rows(auto& tape) noexcept { return tape.rows_.data(); }
+  /// Where a chunk's samples leave what deferred sums are formed from.
+  [[nodiscard]] static auto rows(auto& tape) noexcept {
+    const index samples = tape.row_capacity_;
+    auto* const first = tape.rows_.data();
+    return deferred_rows<std::remove_pointer_t<decltype(first)>>{first, first + samples * tape.table.deferred_x, samples,
+                                                                 tape.table.deferred_delta, 0};
+  }
   [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
   /// A thread's room for scaled gradients.
   [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {
@@ -9133,7 +10171,7 @@ concept executor = detail::host_executor<Type> || detail::device_executor<Type>;
 //   add up lanes
 //
 // A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
-// so the bits of a sum do not depend on the number of threads.
+// so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others: lane_ring.hpp.
 //
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
 // tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
@@ -9193,13 +10231,19 @@ struct pool_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_FAMILY_TEXT "pergrad/host/pool_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -9228,7 +10272,7 @@ struct pool_kernels {
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
@@ -9342,14 +10386,13 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
-
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -9378,7 +10421,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
@@ -9493,14 +10536,13 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
-
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -9529,7 +10571,7 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/pool_text.hpp - one family of kernels for maxima and means of windows, a vector of channels at a time
 //
 // Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of detail/pooling.hpp.
@@ -9644,20 +10686,15 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a family, which must be compiled into the program.
 template <class Scalar, window_rule Rule>
 [[nodiscard]] inline const pool_kernels<Scalar>& pools_of(kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == kernel_family::avx512) return avx512::pools::kernels<Scalar, Rule>;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == kernel_family::avx2) return avx2::pools::kernels<Scalar, Rule>;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::pools::kernels<Scalar, Rule>;
+  return PERGRAD_OF_FAMILY(family, pools::kernels<Scalar, Rule>);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -10151,17 +11188,31 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
 
 /// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
 /// operand of y^T = W x^T they are read row by row, each element once. Leaves x of each sample, in PyTorch's order, in
-/// `x_rows`, `x_step` apart. `scratch` has room for x^T and y^T.
+/// `rows`, whose sample 0 is the first. `scratch` has room for x^T and y^T.
 template <class Scalar>
 void through_weights(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
-                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* x_rows, index x_step,
+                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, const deferred_rows<Scalar>& rows,
                      Scalar* scratch) {
   const auto width = static_cast<index>(row.map.view_width());
   const auto outputs = static_cast<index>(row.map.out_channels);
   const layout plain = plain_twin(in.of);
-  for (index b = 0; b < samples; ++b) transfer(in.of, in.first + b * in.sample, plain, x_rows + b * x_step, false);
+  const bool in_order = in.of.values.plain() && in.of.dense();
+  const Scalar* from = in_order ? in.first + in.of.start : scratch;
+  const index step = in_order ? in.sample : round_up(width);
+  for (index b = 0; !in_order && b < samples; ++b) {
+    transfer(in.of, in.first + b * in.sample, plain, scratch + b * step, false);
+  }
+  for (index k = 0; k < width; k += rows.panel()) {
+    Scalar* to = rows.x(row.row_x, width, k, 0);
+    for (index b = 0; b < samples; ++b) {
+      std::copy_n(from + b * step + k, rows.columns(width, k), to + b * rows.x_step(width, k));
+    }
+  }
   Scalar* turned = scratch + round_up(width) * samples;
-  transpose(static_cast<const Scalar*>(x_rows), x_step, samples, width, scratch, samples);
+  for (index k = 0; k < width; k += rows.panel()) {  // of the panels: what was put into order makes way
+    transpose(static_cast<const Scalar*>(rows.x(row.row_x, width, k, 0)), rows.x_step(width, k), samples,
+              rows.columns(width, k), scratch + k * samples, samples);
+  }
   const product_shape shape{{{}, {}, {outputs, width, samples}}, {{}, {}, {width, 1, samples}}, samples};
   product(shape, weights, static_cast<const Scalar*>(scratch), turned, epilogue::store{});
   Scalar* y = out.first + out.of.start;
@@ -10440,13 +11491,19 @@ struct winograd_kernels {
 
 }  // namespace pergrad::inline v0_1::on_host
 
-// The family of the flags, then those beyond it, each under its target.
+#define PERGRAD_FAMILY_TEXT "pergrad/host/winograd_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -10475,7 +11532,7 @@ struct winograd_kernels {
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/winograd_text.hpp - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
@@ -10528,15 +11585,11 @@ inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Sca
 
 template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* x = task.x;
   Scalar* to = task.products;
   for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
-    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
-    if (whole < task.channels) {
-      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels,
+                            [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
 }
 
@@ -10575,20 +11628,13 @@ inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, S
 
 template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* from = task.products;
   Scalar* y = task.y;
   for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
     const index columns = task.width - 2 * tile;
-    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
-    for (index c = 0; c < whole; c += lanes) {
-      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
-    }
-    if (whole < task.channels) {
-      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
-                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
+      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+    });
   }
 }
 
@@ -10613,14 +11659,13 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
-
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -10649,7 +11694,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/winograd_text.hpp - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
@@ -10702,15 +11747,11 @@ inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Sca
 
 template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* x = task.x;
   Scalar* to = task.products;
   for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
-    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
-    if (whole < task.channels) {
-      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels,
+                            [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
 }
 
@@ -10749,20 +11790,13 @@ inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, S
 
 template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* from = task.products;
   Scalar* y = task.y;
   for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
     const index columns = task.width - 2 * tile;
-    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
-    for (index c = 0; c < whole; c += lanes) {
-      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
-    }
-    if (whole < task.channels) {
-      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
-                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
+      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+    });
   }
 }
 
@@ -10788,14 +11822,13 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
-
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -10824,7 +11857,7 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/host/winograd_text.hpp - one family of kernels for the transforms of minimal filtering, a vector of channels
 // at a time
 //
@@ -10877,15 +11910,11 @@ inline void spread_patch(const winograd_task<Scalar>& task, const Scalar* x, Sca
 
 template <class Scalar>
 void spread(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* x = task.x;
   Scalar* to = task.products;
   for (index tile = 0; tile < task.tiles; ++tile, x += 2 * task.column, to += task.channels) {
-    for (index c = 0; c < whole; c += lanes) spread_patch(task, x + c, to + c, all_lanes<Scalar>{});
-    if (whole < task.channels) {
-      spread_patch(task, x + whole, to + whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels,
+                            [&](index c, const auto& lanes) { spread_patch(task, x + c, to + c, lanes); });
   }
 }
 
@@ -10924,20 +11953,13 @@ inline void gather_tile(const winograd_task<Scalar>& task, const Scalar* from, S
 
 template <class Scalar>
 void gather(const winograd_task<Scalar>& task) noexcept {
-  constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
   const Scalar* from = task.products;
   Scalar* y = task.y;
   for (index tile = 0; tile < task.tiles; ++tile, y += 2 * task.column, from += task.channels) {
     const index columns = task.width - 2 * tile;
-    const auto bias_at = [&](index c) { return task.bias == nullptr ? nullptr : task.bias + c; };
-    for (index c = 0; c < whole; c += lanes) {
-      gather_tile(task, from + c, y + c, bias_at(c), columns, all_lanes<Scalar>{});
-    }
-    if (whole < task.channels) {
-      gather_tile(task, from + whole, y + whole, bias_at(whole), columns,
-                  first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
-    }
+    for_each_vector<Scalar>(task.channels, [&](index c, const auto& lanes) {
+      gather_tile(task, from + c, y + c, task.bias == nullptr ? nullptr : task.bias + c, columns, lanes);
+    });
   }
 }
 
@@ -10963,20 +11985,15 @@ inline constexpr winograd_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scala
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 
 namespace pergrad::inline v0_1::on_host {
 
 /// The kernels of a family, which must be compiled into the program.
 template <class Scalar>
 [[nodiscard]] inline const winograd_kernels<Scalar>& winograd_of(kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == kernel_family::avx512) return avx512::winograd::kernels<Scalar>;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == kernel_family::avx2) return avx2::winograd::kernels<Scalar>;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::winograd::kernels<Scalar>;
+  return PERGRAD_OF_FAMILY(family, winograd::kernels<Scalar>);
 }
 
 /// U = G g G^T of `count` <= line kernels, of which `taps` holds [9][line]: `to[16][count]`, the 16 `to_step` apart.
@@ -11062,15 +12079,14 @@ inline void pack_winograd_backward(const affine_map& map, const Scalar* weights,
   }
 }
 
-/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `x` is the first
-/// sample's first patch, `y` its first output; `room` holds `extents.room(rows_together)` elements.
+/// y (=|+=) conv(x, kernels) + b over the samples of a tile, `rows_together` rows of tiles at a time. `room` holds
+/// `extents.room(rows_together)` elements.
 ///
 /// Reads the whole patches: an odd extent has one row or column of pixels more than the outputs see. What they hold
 /// meets no output.
 template <class Scalar>
 void through_patches(const winograd_extents& extents, index rows_together, const Scalar* panel, index samples,
-                     const layout& x_layout, const Scalar* x, index x_sample, const layout& y_layout, Scalar* y,
-                     index y_sample, const Scalar* bias, bool accumulate, Scalar* room) {
+                     images<const Scalar> x, images<Scalar> y, const Scalar* bias, bool accumulate, Scalar* room) {
   const winograd_kernels<Scalar>& kernels = winograd_of<Scalar>(kernel_family_in_use());
   const index tile_rows = extents.tile_rows();
   const index tile_columns = extents.tile_columns();
@@ -11078,24 +12094,26 @@ void through_patches(const winograd_extents& extents, index rows_together, const
   winograd_task<Scalar> in;
   in.tiles = tile_columns;
   in.channels = extents.channels;
-  in.row = x_layout.row;
-  in.column = x_layout.column;
+  in.row = x.of.row;
+  in.column = x.of.column;
   in.step = extents.spread_step(rows_together);
   winograd_task<Scalar> out;
   out.tiles = tile_columns;
   out.channels = extents.outputs;
-  out.row = y_layout.row;
-  out.column = y_layout.column;
+  out.row = y.of.row;
+  out.column = y.of.column;
   out.step = extents.sums_step(rows_together);
   out.width = extents.width;
   out.bias = bias;
   out.accumulate = accumulate;
+  const Scalar* const first_patch = x.first + x.of.start - extents.above * x.of.row - extents.left * x.of.column;
+  Scalar* const first_output = y.first + y.of.start;
   Scalar* const spread = room;
   Scalar* const sums = room + 16 * in.step;
   for (index first = 0; first < rows_count; first += rows_together) {
     const index count = std::min(rows_together, rows_count - first);
     for (index r = 0; r < count; ++r) {
-      in.x = x + (first + r) / tile_rows * x_sample + (first + r) % tile_rows * 2 * x_layout.row;
+      in.x = first_patch + (first + r) / tile_rows * x.sample + (first + r) % tile_rows * 2 * x.of.row;
       in.products = spread + r * tile_columns * extents.channels;
       kernels.spread(in);
     }
@@ -11112,7 +12130,7 @@ void through_patches(const winograd_extents& extents, index rows_together, const
     }
     for (index r = 0; r < count; ++r) {
       const index row = (first + r) % tile_rows * 2;
-      out.y = y + (first + r) / tile_rows * y_sample + row * y_layout.row;
+      out.y = first_output + (first + r) / tile_rows * y.sample + row * y.of.row;
       out.height = std::min(index{2}, extents.height - row);
       out.products = sums + r * tile_columns * extents.outputs;
       kernels.gather(out);
@@ -11124,23 +12142,15 @@ void through_patches(const winograd_extents& extents, index rows_together, const
 template <class Scalar>
 void filter_windows(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, Scalar* room) {
-  const layout& x = in.of;
-  const index before =
-      static_cast<index>(row.map.padding.height) * x.row + static_cast<index>(row.map.padding.width) * x.column;
-  through_patches(winograd_forward(row.map), row.winograd_rows, panels + row.forward_panel, samples, x,
-                  in.first + x.start - before, in.sample, out.of, out.first + out.of.start, out.sample, bias, false,
-                  room);
+  through_patches(winograd_forward(row.map), row.winograd_rows, panels + row.forward_panel, samples, in, out, bias,
+                  false, room);
 }
-/// `through_adjoint` in the same way: a convolution of delta, padded with what is left of the kernel's reach.
+/// `through_adjoint` in the same way.
 template <class Scalar>
 void filter_adjoint(const node_row& row, const Scalar* panels, index samples, images<const Scalar> in,
                     images<Scalar> out, bool accumulate, Scalar* room) {
-  const layout& dy = in.of;
-  const index before = (2 - static_cast<index>(row.map.padding.height)) * dy.row +
-                       (2 - static_cast<index>(row.map.padding.width)) * dy.column;
-  through_patches<Scalar>(winograd_backward(row.map), row.winograd_dx_rows, panels + row.backward_panel, samples, dy,
-                          in.first + dy.start - before, in.sample, out.of, out.first + out.of.start, out.sample,
-                          nullptr, accumulate, room);
+  through_patches<Scalar>(winograd_backward(row.map), row.winograd_dx_rows, panels + row.backward_panel, samples, in,
+                          out, nullptr, accumulate, room);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -11159,7 +12169,7 @@ class passes : public tile_values<Network> {
   using base::table;
 
   /// `rows`: the rows of the tile's samples (deferred.hpp).
-  passes(const Network& network, const scalar* panels, scalar* workspace, scalar* rows,
+  passes(const Network& network, const scalar* panels, scalar* workspace, deferred_rows<scalar> rows,
          layer_randomness randomness = {})
       : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
 
@@ -11429,8 +12439,8 @@ class passes : public tile_values<Network> {
     const images<scalar> y{out.value_layout, at(out.value, begin), out.value.sample};
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
-        through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row),
-                        rows_ + begin * table.deferred_size + row.row_x, table.deferred_size, at(table.scratch, 0));
+        through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
+                        at(table.scratch, 0));
         return;
       }
     }
@@ -11479,7 +12489,7 @@ class passes : public tile_values<Network> {
   }
 
   const scalar* panels_;
-  scalar* rows_;
+  deferred_rows<scalar> rows_;
   layer_randomness randomness_;
 };
 
@@ -11568,22 +12578,17 @@ struct chunk_segments {
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/deferred.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
-// Of a block with one position, G_b = delta_b (x) x_b. A sample leaves a row: x in PyTorch's order and delta, of all
-// such blocks. After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is written straight
-// into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds over the chunk's
-// samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al. 2022,
-// arXiv:2210.00038).
+// Of a block with one position, G_b = delta_b (x) x_b. A sample leaves x in PyTorch's order and delta, of all
+// such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
+// written straight into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds
+// over the chunk's samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al.
+// 2022, arXiv:2210.00038).
 //
 // w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
 // it is not finite: nothing is multiplied by 0 that could give anything else.
 
 namespace pergrad::inline v0_1::on_host {
 
-/// The row of a sample of the chunk.
-template <class Network>
-[[nodiscard]] auto* deferred_row(pergrad::tape<Network>& tape, index sample) noexcept {
-  return tape_access::rows(tape) + sample * program<Network>::table.deferred_size;
-}
 /// Puts the deltas of a node's blocks into their samples' rows, from `first` of the chunk on, for samples [begin, end)
 /// of a tile: the forward pass has left x there.
 template <class Network>
@@ -11597,7 +12602,7 @@ void keep_deltas(pergrad::tape<Network>& tape, const typename Network::scalar* w
       const outer_leaf& leaf = table.outer[k];
       const leaf_kernel<typename Network::scalar> kernel{leaf, workspace};
       for (index b = begin; b < end; ++b) {
-        std::copy_n(kernel.delta(b, 0), leaf.outputs, deferred_row(tape, first + b) + leaf.row_delta);
+        std::copy_n(kernel.delta(b, 0), leaf.outputs, tape_access::rows(tape).delta(leaf.row_delta, first + b));
       }
     }
   }
@@ -11613,8 +12618,7 @@ template <class Network>
 template <class Scalar>
 struct deferred_sum {
   const outer_leaf& leaf;
-  const Scalar* rows;     ///< of the chunk's first sample
-  index row_step;         ///< to the next one's
+  const deferred_rows<Scalar>& rows;
   index samples;          ///< of the chunk
   const Scalar* weights;  ///< of the samples; null: all are 1
   Scalar scale;
@@ -11627,7 +12631,7 @@ struct deferred_sum {
   /// Outputs [first, first + count).
   void form(index first, index count) const noexcept {
     for (index b = 0; b < samples; ++b) {
-      const Scalar* delta = rows + b * row_step + leaf.row_delta + first;
+      const Scalar* delta = rows.delta(leaf.row_delta, b) + first;
       Scalar* to = room + b * deferred_stretch;
       if (weight(b) == 0) {
         std::fill_n(to, count, Scalar{0});
@@ -11637,22 +12641,17 @@ struct deferred_sum {
       for_each_vector<Scalar>(
           count, [&](index n, const auto& lanes) { lanes.store(to + n, splat(factor) * lanes.load(delta + n)); });
     }
-    // As much of X as stays in the cache, and few enough rows of the result to stream through it side by side.
-    constexpr index streams = 24;
     const index width = leaf.view_width();
-    const index columns = std::max<index>(256, cached_elements / std::max<index>(1, samples) / line * line);
-    for (index k = 0; k < width; k += columns) {
-      for (index n = 0; n < count; n += streams) {
-        const product_shape shape{{{}, {}, {std::min(streams, count - n), 1, width}},
-                                  {{}, {}, {samples, deferred_stretch, row_step}},
-                                  std::min(columns, width - k)};
-        const Scalar* const deltas = room + n;
-        Scalar* const to = out + (first + n) * width + k;
-        if (onto) {
-          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::add{});
-        } else {
-          product(shape, deltas, rows + leaf.row_x + k, to, epilogue::store{});
-        }
+    for (index k = 0; k < width; k += rows.panel()) {
+      const product_shape shape{{{}, {}, {count, 1, width}},
+                                {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
+                                rows.columns(width, k)};
+      const Scalar* const x = rows.x(leaf.row_x, width, k, 0);
+      Scalar* const to = out + first * width + k;
+      if (onto) {
+        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
+      } else {
+        product(shape, static_cast<const Scalar*>(room), x, to, epilogue::store{});
       }
     }
   }
@@ -11665,30 +12664,32 @@ struct deferred_sum {
       if (!onto) std::fill_n(to, width, Scalar{0});
       for (index b = 0; b < samples; ++b) {
         if (weight(b) == 0) continue;
-        const Scalar* x = rows + b * row_step + leaf.row_x;
-        const vector<Scalar> delta = splat(rows[b * row_step + leaf.row_delta + n]);
+        const vector<Scalar> delta = splat(*rows.delta(leaf.row_delta + n, b));
         const vector<Scalar> factor = splat(scale * weight(b));
-        for_each_vector<Scalar>(width, [&](index i, const auto& lanes) {
-          const vector<Scalar> value = delta * lanes.load(x + i);
-          lanes.store(to + i, lanes.load(to + i) + factor * (value * value));
-        });
+        for (index k = 0; k < width; k += rows.panel()) {
+          const Scalar* x = rows.x(leaf.row_x, width, k, b);
+          for_each_vector<Scalar>(rows.columns(width, k), [&](index i, const auto& lanes) {
+            const vector<Scalar> value = delta * lanes.load(x + i);
+            lanes.store(to + k + i, lanes.load(to + k + i) + factor * (value * value));
+          });
+        }
       }
     }
   }
-
- private:
-  static constexpr index cached_elements = (index{1} << 19) / static_cast<index>(sizeof(Scalar));
 };
 
 /// Sets x to zero in the rows that a sum leaves out, where it is not finite: it will be multiplied by 0.
 template <class Scalar>
-inline void clear_left_out(const outer_leaf& leaf, Scalar* rows, index row_step, index samples,
+inline void clear_left_out(const outer_leaf& leaf, const deferred_rows<Scalar>& rows, index samples,
                            const Scalar* weights) noexcept {
+  const index width = leaf.view_width();
   for (index b = 0; b < samples; ++b) {
     if (weights[b] != 0) continue;
-    Scalar* x = rows + b * row_step + leaf.row_x;
-    if (!std::isfinite(squares(static_cast<const Scalar*>(x), leaf.view_width()))) {
-      std::fill_n(x, leaf.view_width(), Scalar{0});
+    for (index k = 0; k < width; k += rows.panel()) {
+      Scalar* x = rows.x(leaf.row_x, width, k, b);
+      if (!std::isfinite(squares(static_cast<const Scalar*>(x), rows.columns(width, k)))) {
+        std::fill_n(x, rows.columns(width, k), Scalar{0});
+      }
     }
   }
 }
@@ -11707,7 +12708,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
     for (std::size_t k = 0; k != table.outer_count; ++k) count += stretches(table.outer[k]);
     return count;
   }();
-  scalar* const rows = deferred_row(tape, 0);
+  const deferred_rows<scalar> rows = tape_access::rows(tape);
   // Sums with weight 1 first: they want what others leave out.
   for (const bool unit : {true, false}) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
@@ -11716,8 +12717,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
       for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.deferred) continue;
-        clear_left_out(leaf, rows, table.deferred_size, samples,
-                       static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
+        clear_left_out(leaf, rows, samples, static_cast<const scalar*>(deferred_weights(tape, s, leaf.number)));
       }
       executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t worker) {
         auto task = static_cast<index>(task_number);
@@ -11728,7 +12728,6 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
         const index count = std::min(stretch_of(leaf), leaf.outputs - first);
         const deferred_sum<scalar> form{leaf,
                                         rows,
-                                        table.deferred_size,
                                         samples,
                                         unit ? nullptr : deferred_weights(tape, s, leaf.number),
                                         static_cast<scalar>(sum.scale),
@@ -11778,6 +12777,15 @@ struct lane_sum {
     });
   }
 };
+
+/// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
+template <class Scalar>
+[[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
+  for_each_vector<Scalar>(count, [&](index i, const auto& part) {
+    part.store(total + i, part.load(total + i) + part.load(lane + i));
+    part.store(lane + i, splat(Scalar{0}));
+  });
+}
 
 /// Rows [first_row, last_row) of a leaf.
 template <class Scalar>
@@ -12241,7 +13249,7 @@ struct worker {
 
   /// One tile: forward, loss, backward, facts, sums.
   void process(std::size_t first, index samples, bool one_by_one, scalar* sums) {
-    passes<Network> pass{network, tape_access::panels(tape), workspace, row_of(first, 0), request.randomness};
+    passes<Network> pass{network, tape_access::panels(tape), workspace, rows_of(first), request.randomness};
     pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
       // naive and multi send one sample after the other through the whole network; only what is kept differs.
@@ -12325,9 +13333,9 @@ struct worker {
   [[nodiscard]] norm_part& part(index sample, std::size_t node) {
     return parts[sample * static_cast<index>(table.layer_groups) + static_cast<index>(table.layer_group[node])];
   }
-  /// The row of a sample of the tile; nothing without deferred leaves.
-  [[nodiscard]] scalar* row_of(std::size_t first, index b) {
-    return deferred_row(tape, static_cast<index>(first - chunk_first) + b);
+  /// The rows of a tile's samples; nothing without deferred leaves.
+  [[nodiscard]] deferred_rows<scalar> rows_of(std::size_t first) {
+    return tape_access::rows(tape).from(static_cast<index>(first - chunk_first));
   }
   void keep_deltas(std::size_t first_sample, std::size_t node, index begin, index end) {
     on_host::keep_deltas(tape, workspace, node, static_cast<index>(first_sample - chunk_first), begin, end);
@@ -12610,16 +13618,20 @@ class engine {
     // Without tables and deferred blocks the whole batch is one chunk.
     constexpr bool in_chunks = table.sparse_count > 0 || table.deferred_count > 0;
     const index chunk = in_chunks ? chunk_samples<Network> : std::max<index>(1, count);
-    const index tiles = (std::min(count, chunk) + tile - 1) / tile;
-    const index lanes = request.sum_count == 0 ? lane_count<Network> : lanes_for<Network>(tiles);
+    const lane_plan plan{request.sum_count > 0, tile};
+    const index rest = count % chunk;
+    ring lanes{count / chunk * plan.lanes(chunk) + (rest > 0 ? plan.lanes(rest) : 0),
+               lane_buffers(lane_count<Network>, executor.thread_count())};
 
     pack_panels(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;
+    index first_lane = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      run_chunk(executor, network, tape, source, request, lanes, tile, chunk_first, samples, one_by_one);
+      run_chunk(executor, network, tape, source, request, plan, lanes, first_lane, chunk_first, samples, one_by_one);
+      first_lane += plan.lanes(samples);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
       }
@@ -12628,29 +13640,61 @@ class engine {
       }
       chunk_first += samples;
     } while (chunk_first < count);
-    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, tiles);
+    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes);
   }
 
  private:
-  /// The lanes' part of one chunk. All chunks but the last have the same number of tiles; lanes sum up over chunks.
+  using ring = lane_ring<lane_count<Network>>;
+
+  /// How a chunk is cut: depends on the network, the request and the number of samples only.
+  struct lane_plan {
+    bool forms_sums = true;
+    index tile = 1;
+    [[nodiscard]] index tiles(index samples) const noexcept { return (samples + tile - 1) / tile; }
+    /// Each of them has a tile at least.
+    [[nodiscard]] index lanes(index samples) const noexcept {
+      return std::min(tiles(samples), forms_sums ? lanes_for<Network>(tiles(samples)) : lane_count<Network>);
+    }
+  };
+
+  /// The lanes' part of one chunk. `first_lane` counts the lanes of the chunks before.
   static void run_chunk(const host& executor, const Network& network, tape_type& tape,
-                        const sample_source<scalar>& source, const run_request<scalar>& request, index lanes,
-                        index tile, index chunk_first, index count, bool one_by_one) {
-    const index tiles = (count + tile - 1) / tile;
+                        const sample_source<scalar>& source, const run_request<scalar>& request, const lane_plan& plan,
+                        ring& ring_of_lanes, index first_lane, index chunk_first, index count, bool one_by_one) {
+    const index lanes = plan.lanes(count);
+    const index tiles = plan.tiles(count);
     executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
-      const index first_tile = lane * tiles / lanes;
-      const index last_tile = (lane + 1) * tiles / lanes;
-      if (first_tile == last_tile) return;
       worker<Network> state{network, tape,   source,
                             request, thread, static_cast<std::size_t>(chunk_first) + request.first};
-      scalar* sums = lane_of(tape, request, lane);
-      if (chunk_first == 0) std::fill_n(sums, static_cast<index>(request.sum_count) * table.lane_size, scalar{0});
-      for (index t = first_tile; t < last_tile; ++t) {
-        const index first = t * tile;
-        const index samples = std::min(tile, count - first);
-        state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+      const auto process = [&](scalar* sums) {
+        for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
+          const index first = t * plan.tile;
+          const index samples = std::min(plan.tile, count - first);
+          state.process(static_cast<std::size_t>(chunk_first + first) + request.first, samples, one_by_one, sums);
+        }
+      };
+      if (request.sum_count == 0) {
+        process(nullptr);
+        return;
       }
+      const index number = first_lane + lane;
+      const index stride = buffer_stride(request);
+      scalar* const buffers = tape_access::lanes(tape);
+      const auto finish = [&] {
+        ring_of_lanes.finish(
+            number, [&](index to, index from) { move_onto(buffers + to * stride, buffers + from * stride, stride); });
+      };
+      ring_of_lanes.begin(number);
+      scalar* const sums = buffers + ring_of_lanes.buffer_of(number) * stride;
+      if (!ring_of_lanes.was_used_before(number)) std::fill_n(sums, stride, scalar{0});
+      try {
+        process(sums);
+      } catch (...) {
+        finish();  // lest others wait for its buffer
+        throw;
+      }
+      finish();
     });
   }
 
@@ -12730,21 +13774,23 @@ class engine {
     return std::max<index>(1, chunk_elements / leaf.outputs);
   }
 
-  /// The first of a lane's sums. Lanes lie side by side, whatever more the tape has room for: pages stay untouched.
-  [[nodiscard]] static scalar* lane_of(tape_type& tape, const run_request<scalar>& request, index lane) {
-    return tape_access::lanes(tape) + lane * static_cast<index>(request.sum_count) * table.lane_size;
+  /// From one buffer of a lane's sums to the next. They lie side by side, whatever more the tape has room for: pages
+  /// stay untouched.
+  [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
+    return static_cast<index>(request.sum_count) * table.lane_size;
   }
-  /// Adds the lanes of a sum up in order and puts it into PyTorch's order.
+  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order.
   static void gather(const host& executor, tape_type& tape, const run_request<scalar>& request, std::size_t number,
-                     index tiles) {
+                     const ring& lanes) {
     const sum_request<scalar>& sum = request.sums[number];
-    const index lanes = lanes_for<Network>(tiles);
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
-    for (index lane = 0; lane < lanes; ++lane) {
-      if (lane * tiles / lanes == (lane + 1) * tiles / lanes) continue;
-      used[used_count++] = lane_of(tape, request, lane) + static_cast<index>(number) * table.lane_size;
-    }
+    const auto use = [&](index buffer) {
+      used[used_count++] =
+          tape_access::lanes(tape) + buffer * buffer_stride(request) + static_cast<index>(number) * table.lane_size;
+    };
+    if (lanes.count() > 0) use(0);
+    for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
                                     sum.accumulate};
     index chunks = 0;
@@ -12970,10 +14016,12 @@ class per_sample_gradient_leaf : public detail::expression_tag {
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
-  /// Carries out a request; `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
+  /// Carries out a request, but for a batch with ids, lengths or targets that do not fit: then it throws before
+  /// anything is computed. `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
   /// outputs; a device compiles no kernels of gradients for one that cannot.
   template <bool Backward = true, executor Executor>
   void run(const Executor& executor, on_host::run_request<scalar>& request) const {
+    batch_->require_valid();
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
@@ -14193,13 +15241,19 @@ struct gaussian_kernels {
 
 }  // namespace pergrad::inline v0_1
 
-// The family of the flags, then those beyond it, each under its target (detail/processor.hpp).
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
 #define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14228,7 +15282,7 @@ struct gaussian_kernels {
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
+// in between
 // pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
 //
 // Included behind privacy/chacha20_text.hpp, whose rules it shares.
@@ -14377,14 +15431,13 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 #undef PERGRAD_VECTOR_BYTES
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
-
 #if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
 #define PERGRAD_FAMILY 1
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14413,241 +15466,7 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
-// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
-//
-// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// Number of leading zero bits of x != 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
-#endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
-#endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the next one uses
-// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
-//
-// Included behind privacy/lanes_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
-
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
-
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the next one uses
+// in between
 // pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
 //
 // Included behind privacy/chacha20_text.hpp, whose rules it shares.
@@ -14797,14 +15616,13 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
-
 #if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
 #define PERGRAD_FAMILY 2
 // pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
 //
 // Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then come the texts of that family (*_text.hpp), and detail/family_end_text.hpp closes it. The target holds for the
-// functions in between. The family of the flags needs none, and its namespace is inline.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
 #if defined(PERGRAD_FAMILY)
 #if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
 #define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
@@ -14833,241 +15651,7 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 #endif
 #endif
 #endif  // PERGRAD_FAMILY
-// its kernels
-// pergrad/privacy/lanes_text.hpp - vectors of 32-bit words with exactly rounded fma and square root
-//
-// Included once for every family of kernels that a program has, as detail/vector_text.hpp is; PERGRAD_FAMILY is its
-// number. No vector may be handed to a function that is declared elsewhere (std::bit_cast): that one is compiled for
-// the baseline, where vectors of this width are passed in another way. What is marked is device code with one lane.
-// Instructions are the compilers' built-ins: <immintrin.h> costs a program a fifth of the time that this library does.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Number of 32-bit lanes of this family's widest vectors. AVX alone has no wide integers.
-#if PERGRAD_VECTORS_ON_DEVICE
-inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY == 1 ? 8 : 4;
-#else
-inline constexpr int native_lanes = 1;  // no bit depends on it
-#endif
-
-template <int Lanes>
-struct lanes {
-  static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
-  using f32 [[gnu::vector_size(4 * Lanes)]] = float;
-  using i32 [[gnu::vector_size(4 * Lanes)]] = std::int32_t;
-  using u32 [[gnu::vector_size(4 * Lanes)]] = std::uint32_t;
-};
-
-template <>
-struct lanes<1> {
-  using f32 = float;
-  using i32 = std::int32_t;
-  using u32 = std::uint32_t;
-};
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 splat_u32(std::uint32_t x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::u32{};
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 splat_f32(float x) noexcept {
-  if constexpr (Lanes == 1) {
-    return x;
-  } else {
-    return x - typename lanes<Lanes>::f32{};  // x - 0 is x, also for -0
-  }
-}
-
-/// 0, 1, ..., Lanes - 1.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 lane_numbers() noexcept {
-  if constexpr (Lanes == 1) {
-    return 0U;
-  } else {
-    typename lanes<Lanes>::u32 numbers{};
-    for (int i = 0; i < Lanes; ++i) numbers[i] = static_cast<std::uint32_t>(i);
-    return numbers;
-  }
-}
-
-/// a * b + c, rounded once.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
-                                                                          typename lanes<Lanes>::f32 b,
-                                                                          typename lanes<Lanes>::f32 c) noexcept {
-  if constexpr (Lanes == 1) {
-    return __builtin_fmaf(a, b, c);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64  // to g++ the same mask is signed
-    if constexpr (Lanes == 16) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && (defined(__FMA__) || PERGRAD_FAMILY >= 1)
-    if constexpr (Lanes == 8) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return result;
-  }
-}
-
-/// a * b. Said so, device code never becomes part of an fma by the compiler's choice.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 product(typename lanes<Lanes>::f32 a,
-                                                                            typename lanes<Lanes>::f32 b) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-/// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
-[[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
-#ifdef __CUDA_ARCH__
-  return __fsqrt_rn(x);
-#else
-  return __builtin_sqrtf(x);
-#endif
-}
-
-/// Correctly rounded square root of x >= 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 square_root(typename lanes<Lanes>::f32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return rounded_square_root(x);
-  } else {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512(x, 4);
-#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
-    if constexpr (Lanes == 16) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
-    if constexpr (Lanes == 8) return __builtin_ia32_sqrtps256(x);
-#endif
-#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
-    if constexpr (Lanes == 4) return __builtin_ia32_sqrtps(x);
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return vsqrtq_f32(x);
-#endif
-    typename lanes<Lanes>::f32 result{};
-    for (int i = 0; i < Lanes; ++i) result[i] = __builtin_sqrtf(x[i]);
-    return result;
-  }
-}
-
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 to_float(typename lanes<Lanes>::i32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<float>(x);
-  } else {
-    return __builtin_convertvector(x, typename lanes<Lanes>::f32);
-  }
-}
-
-/// Number of leading zero bits of x != 0.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
-#endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
-#endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the next one uses
-// pergrad/privacy/chacha20_text.hpp - ChaCha20 blocks, one in each lane of a vector
-//
-// Included behind privacy/lanes_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// Word is std::uint32_t or a vector of them: one block per lane.
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
-  a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
-  c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
-  a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
-  c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
-}
-
-template <class Word>
-[[gnu::always_inline]] PERGRAD_HD constexpr void chacha_rounds(Word (&x)[16]) noexcept {
-  for (int double_round = 0; double_round < 10; ++double_round) {
-    chacha_quarter_round(x[0], x[4], x[8], x[12]);
-    chacha_quarter_round(x[1], x[5], x[9], x[13]);
-    chacha_quarter_round(x[2], x[6], x[10], x[14]);
-    chacha_quarter_round(x[3], x[7], x[11], x[15]);
-    chacha_quarter_round(x[0], x[5], x[10], x[15]);
-    chacha_quarter_round(x[1], x[6], x[11], x[12]);
-    chacha_quarter_round(x[2], x[7], x[8], x[13]);
-    chacha_quarter_round(x[3], x[4], x[9], x[14]);
-  }
-}
-
-/// Word w of block counter[lane] in lane `lane` of out[w].
-template <int Lanes>
-[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
-                                                const typename lanes<Lanes>::u32& counter,
-                                                typename lanes<Lanes>::u32 (&out)[16]) noexcept {
-  for (std::size_t i = 0; i < 4; ++i) out[i] = splat_u32<Lanes>(chacha_constants[i]);
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] = splat_u32<Lanes>(key.words[i]);
-  out[12] = counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] = splat_u32<Lanes>(nonce.words[i]);
-  chacha_rounds(out);
-  for (std::size_t i = 0; i < 4; ++i) out[i] += chacha_constants[i];
-  for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
-  out[12] += counter;
-  for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// which the next one uses
+// in between
 // pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
 //
 // Included behind privacy/chacha20_text.hpp, whose rules it shares.
@@ -15217,6 +15801,8 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 #undef PERGRAD_VECTOR_REGISTERS
 #endif  // PERGRAD_FAMILY
 #endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 
 namespace pergrad::inline v0_1 {
 
@@ -15224,14 +15810,7 @@ namespace detail {
 
 /// The kernels of a family, which must be compiled into the program.
 [[nodiscard]] inline const gaussian_kernels& gaussians_of(on_host::kernel_family family) noexcept {
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-  if (family == on_host::kernel_family::avx512) return avx512::gaussians;
-#endif
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-  if (family == on_host::kernel_family::avx2) return avx2::gaussians;
-#endif
-  static_cast<void>(family);
-  return PERGRAD_OWN_KERNELS::gaussians;
+  return PERGRAD_OF_FAMILY(family, gaussians);
 }
 
 inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
@@ -16349,7 +16928,9 @@ struct convolution {
             .bias = options.bias};
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    if (options.unknown_given || options.output_padding_given) return mistake::option_not_offered;
+    if (options.unknown_given || options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
+      return mistake::option_not_offered;
+    }
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     if (Channels == 0 || has_zero(kernel) || has_zero(options.stride) || has_zero(options.dilation) ||
         options.groups == 0) {
@@ -16855,7 +17436,7 @@ struct sliding_windows {
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     if (options.unknown_given || options.dilation != extent{1} || options.groups != 1 || !options.bias ||
-        options.output_padding_given) {
+        options.output_padding_given || !fits_axes(GivenKernel, Axes)) {
       return mistake::option_not_offered;
     }
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
@@ -17732,7 +18313,7 @@ struct conv_transpose2d {
             .adjoint = true};
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    if (options.unknown_given) return detail::mistake::option_not_offered;
+    if (options.unknown_given || !detail::fits_axes(Kernel, 2)) return detail::mistake::option_not_offered;
     if (in.rank() != 3) return detail::mistake::needs_an_image;
     if (Channels == 0 || detail::has_zero(kernel) || detail::has_zero(options.stride) ||
         detail::has_zero(options.dilation) || options.groups == 0) {
@@ -17787,8 +18368,6 @@ struct conv_transpose2d {
 
 // pergrad/detail/attention_layout.hpp - options of attention layers, where their values and parameters lie, first
 // values
-
-#include <ratio>
 
 namespace pergrad::inline v0_1 {
 
@@ -18457,8 +19036,10 @@ struct dropout {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    return Probability::num < 0 || Probability::num >= Probability::den ? detail::mistake::option_not_offered
-                                                                        : detail::mistake::none;
+    if constexpr (detail::is_ratio<Probability>) {
+      if (Probability::num >= 0 && Probability::num < Probability::den) return detail::mistake::none;
+    }
+    return detail::mistake::option_not_offered;
   }
 
   template <class Tile>
@@ -18908,6 +19489,8 @@ struct recurrent_options {
   std::size_t layer_count = 1;
   bool both_ways = false;
   std::size_t biases = 2;
+  bool one_bias = false;
+  bool no_bias = false;
   bool last = false;
   bool mean = false;
   bool unknown_given = false;
@@ -18918,8 +19501,14 @@ constexpr void apply(recurrent_options& options, layers<Count>) noexcept {
   options.layer_count = Count;
 }
 constexpr void apply(recurrent_options& options, bidirectional) noexcept { options.both_ways = true; }
-constexpr void apply(recurrent_options& options, one_bias) noexcept { options.biases = 1; }
-constexpr void apply(recurrent_options& options, no_bias) noexcept { options.biases = 0; }
+constexpr void apply(recurrent_options& options, pergrad::one_bias) noexcept {
+  options.biases = 1;
+  options.one_bias = true;
+}
+constexpr void apply(recurrent_options& options, pergrad::no_bias) noexcept {
+  options.biases = 0;
+  options.no_bias = true;
+}
 constexpr void apply(recurrent_options& options, last_output) noexcept { options.last = true; }
 constexpr void apply(recurrent_options& options, mean_output) noexcept { options.mean = true; }
 template <class Unknown>
@@ -18930,7 +19519,8 @@ template <class... Options>
 [[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
   recurrent_options options;
   (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || (options.last && options.mean);
+  options.unknown_given =
+      options.unknown_given || (options.last && options.mean) || (options.one_bias && options.no_bias);
   return options;
 }
 
@@ -19091,17 +19681,17 @@ struct side_by_side<Join, First, Second, Rest...> : side_by_side<Join, merge<Joi
 /// rank 2 counts as `{positions, features}`: branches that end in `{channels, positions}` are for `parallel_channels`.
 /// An empty `sequential<>` is the input itself. PyTorch: `torch.cat([a(x), b(x)], -1)`, of images and volumes `1`.
 /// Parameters: the branches', in order.
-template <class First, class Second, class... More>
+template <class First, class... More>
 struct parallel {
-  using unfolds_to = typename detail::side_by_side<detail::concatenate, First, Second, More...>::type;
+  using unfolds_to = typename detail::side_by_side<detail::concatenate, First, More...>::type;
 };
 
 /// The same, joined along the first axis whatever the rank: the channels of `{channels, positions}`, as `conv1d` and
 /// its pools put them out, of `{channels, height, width}` and of `{channels, depth, height, width}`. PyTorch:
 /// `torch.cat([a(x), b(x)], 1)`. Branches must leave as many positions of every sample, however short it is.
-template <class First, class Second, class... More>
+template <class First, class... More>
 struct parallel_channels {
-  using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, Second, More...>::type;
+  using unfolds_to = typename detail::side_by_side<detail::concatenate_channels, First, More...>::type;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -19503,9 +20093,9 @@ namespace detail {
 template <std::size_t Rank, class... Options>
 struct instance_norm : grouped_norm<0, Options...> {
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (in.rank() != Rank) return wrong_rank(Rank - 1);
     // As in PyTorch, one value a channel is refused: normalised it would always be 0.
-    const bool fits = in.rank() == Rank && in.size() > in.e0;
-    return fits ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
+    return in.size() > in.e0 ? grouped_norm<0, Options...>::check(in) : mistake::rejects_input;
   }
 };
 
@@ -19634,33 +20224,23 @@ struct layer_norm : detail::row_norm<true, Options...> {};
 //
 // The table's per-sample gradient is dy itself: zero behind a sample's length, where dy is.
 
-namespace pergrad::inline v0_1 {
+// pergrad/detail/added_table.hpp - what layers share that add one table to every sequence
 
-/// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
-/// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
-struct learned_positions {
+namespace pergrad::inline v0_1::detail {
+
+/// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
+struct added_table {
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
-  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
-  }
-  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
-    return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
-  }
-  template <class Initialiser, class Scalar>
-  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
-    }
+  [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
+  /// y = x + table, of the input's shape.
   template <class Tile>
-  static void forward(const Tile& tile) {
-    const auto* table = tile.parameters;
+  static void add(const Tile& tile, const typename Tile::scalar* table) {
     const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       const auto* x = tile.x(b);
@@ -19675,6 +20255,31 @@ struct learned_positions {
     for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
       std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
     }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
+/// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
+struct learned_positions : detail::added_table {
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
+  }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
+    }
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    add(tile, tile.parameters);
   }
 };
 
@@ -19729,6 +20334,9 @@ struct scale {
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
 
+  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    return detail::is_ratio<Ratio> ? detail::mistake::none : detail::mistake::option_not_offered;
+  }
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
     return x * factor<Value>();
@@ -19752,10 +20360,13 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// Of another layer, of rank 0 or by what is no ratio: says so.
 template <std::size_t Rank, class Layer, class Alpha>
-struct low_rank_adapter;
+struct low_rank_adapter {
+  using type = no_such_option<low_rank_adapter>;
+};
 template <std::size_t Rank, std::size_t Outputs, class... Options, class Alpha>
-struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
+requires(Rank > 0 && is_ratio<Alpha>) struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
   using type = residual<linear<Rank, no_bias>, linear<Outputs, no_bias>,
                         scale<std::ratio_divide<Alpha, std::ratio<static_cast<std::intmax_t>(Rank)>>>,
                         projection<frozen<linear<Outputs, Options...>>>>;
@@ -20030,6 +20641,8 @@ struct reshape {
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    // Numbers become no ids, and nobody knows the lengths of what is cut anew.
+    if (Output.ids != 0 || Output.varying_axis() != 0) return detail::mistake::option_not_offered;
     return Output.size() == in.size() ? detail::mistake::none : detail::mistake::reshape_changes_size;
   }
 };
@@ -20242,34 +20855,14 @@ struct sigmoid {
 namespace pergrad::inline v0_1 {
 
 /// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
-struct sinusoidal_positions {
-  static constexpr bool on_tiles = true;
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+struct sinusoidal_positions : detail::added_table {
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
-  }
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    const auto size = static_cast<std::ptrdiff_t>(tile.in.size());
     auto* table = tile.scratch(0);
     fill(tile.in.e0, tile.in.e1, table);
-    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b);
-      auto* y = tile.y(b);
-      on_host::for_each_vector<typename Tile::scalar>(size, [&](std::ptrdiff_t i, const auto& lanes) {
-        lanes.store(y + i, lanes.load(x + i) + lanes.load(table + i));
-      });
-    }
-  }
-  template <class Tile>
-  static void backward(const Tile& tile) {
-    for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      std::copy_n(tile.dy(b), tile.in.size(), tile.dx(b));
-    }
+    add(tile, table);
   }
 
  private:
@@ -20580,11 +21173,6 @@ template <std::intmax_t Numerator, std::intmax_t Denominator, class... Rest>
 struct transformer_options<dropout_rate<std::ratio<Numerator, Denominator>>, Rest...> : transformer_options<Rest...> {
   using rate = typename std::ratio<Numerator, Denominator>::type;
 };
-/// Stands where an option is none, and says so.
-template <class Option>
-struct no_such_option {
-  [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept { return mistake::option_not_offered; }
-};
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
   using wrong = no_such_option<Unknown>;
@@ -20687,6 +21275,7 @@ struct upsample : detail::mean_of_window {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (in.rank() < 2) return detail::mistake::needs_an_image;
+    if (!detail::fits_axes(Factor, in.rank() - 1)) return detail::mistake::option_not_offered;
     return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
   }
 
@@ -20782,7 +21371,19 @@ struct append_layers {
   using type = decltype(whole());
 };
 
-template <class Recurrent, class... First, class... Second>
+/// `rnn`, `gru` or `lstm`.
+template <class Layer>
+concept is_recurrent = requires {
+  Layer::layer_count;
+  Layer::directions;
+  Layer::states;
+};
+
+template <class Recurrent, class Sequence, class State>
+struct unfold<with_state<Recurrent, Sequence, State>> {
+  using type = node_list<node<no_such_option<with_state<Recurrent, Sequence, State>>>>;
+};
+template <is_recurrent Recurrent, class... First, class... Second>
 struct unfold<with_state<Recurrent, sequence<First...>, state<Second...>>> {
   using sequence_list = typename unfold<sequential<First...>>::type;
   using state_list = typename unfold<sequential<Second...>>::type;
@@ -20958,15 +21559,92 @@ struct mean_squared_error {
 // A step on a private gradient is post-processing: it can be anything. The divisor is a public constant that the user
 // states, never the size of the batch that was drawn, which is a private value.
 
+// pergrad/optim/held.hpp - parameters that no step moves: the rows of padding ids
+//
+// The row of a `padding_idx` has no gradient, whatever the data, so a step owes it no noise: like PyTorch's it stays
+// what it was. Noise is drawn for it all the same, because an element's bits depend on its place.
+
+namespace pergrad::inline v0_1::detail {
+
+struct parameter_range {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+
+/// Calls visit(range) for the rows of padding ids among the trained parameters.
+template <class Network, class Visitor>
+constexpr void for_each_held(Visitor&& visit) {
+  using structure = typename Network::structure;
+  for_each_index<structure::size>([&](auto index) {
+    constexpr std::size_t i = index;
+    using layer = typename structure::template layer_at<i>;
+    if constexpr (takes_ids<layer> && structure::trained_counts[i] > 0 && structure::owners[i] == i) {
+      std::size_t block = structure::parameter_offsets[i];
+      for (const factor& each : factors_of<layer>(structure::shapes[structure::inputs[i]], shape{})) {
+        if (each.sparse && each.skipped_id < each.rows) {
+          const std::size_t row = block + each.skipped_id * each.columns;
+          visit(parameter_range{row, row + each.columns});
+        }
+        block += each.size();
+      }
+    }
+  });
+}
+
+/// In the order of the parameters.
+template <class Network>
+[[nodiscard]] constexpr auto list_held() {
+  if constexpr (Network::input_shape.ids == 0) {
+    return std::array<parameter_range, 0>{};
+  } else {
+    constexpr std::size_t count = [] {
+      std::size_t found = 0;
+      for_each_held<Network>([&](const parameter_range& /*range*/) { ++found; });
+      return found;
+    }();
+    std::array<parameter_range, count> ranges{};
+    std::size_t next = 0;
+    for_each_held<Network>([&](const parameter_range& range) { ranges[next++] = range; });
+    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    return ranges;
+  }
+}
+template <class Network>
+inline constexpr auto held_parameters = list_held<Network>();
+
+/// An optimizer's update, f(first parameter, values, how many), without the parameters that are held.
+template <class Network, class Update>
+[[nodiscard]] auto hold_parameters(const Update& update) {
+  if constexpr (held_parameters<Network>.empty()) {
+    return update;
+  } else {
+    const auto others = [update](std::size_t first, auto* values, std::size_t count) {
+      const std::size_t end = first + count;
+      for (const parameter_range& held : held_parameters<Network>) {
+        if (held.end <= first || held.first >= end) continue;
+        if (held.first > first) update(first, values, held.first - first);
+        const std::size_t next = std::min(held.end, end);
+        values += next - first;
+        first = next;
+      }
+      if (first < end) update(first, values, end - first);
+    };
+    return with_arrays<std::remove_const_t<decltype(others)>, typename Network::scalar>(
+        others, update.arrays[0], update.arrays[1], update.arrays[2]);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 /// The library's own way to an optimizer's formula.
 struct optimizer_access {
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
-  /// any thread: f(first parameter, values, how many).
+  /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
-    return optimizer.begin(network, scale);
+    return detail::hold_parameters<Network>(optimizer.begin(network, scale));
   }
   /// One update with a gradient that lies in memory.
   template <class Optimizer, class Network, class Scalar>
@@ -23215,19 +23893,23 @@ struct table_view {
   int parameter_count = 0;  ///< trained
 };
 
+/// How much a network takes, and where its output lies.
+struct network_sizes {
+  int integers = 0;   ///< of the windows' table
+  int scalars = 0;    ///< divisors
+  int workspace = 0;  ///< elements a sample
+  int kept = 0;       ///< elements of a sample's kept gradients
+  int squares = 0;    ///< layered: partial squares of a sample's norms
+  int output = 0;     ///< places of the network's output and its gradient
+  int output_gradient = 0;
+};
+
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
-struct network_facts {
+struct network_facts : network_sizes {
   std::span<const op_row> ops;
   std::span<const outer_leaf> outer;
   std::span<const elementwise_leaf> elementwise;
   std::span<const std::size_t> groups;  ///< clipping group of each layer with parameters
-  int integers = 0;                     ///< of the windows' table
-  int scalars = 0;                      ///< divisors
-  int workspace = 0;                    ///< elements a sample
-  int kept = 0;                         ///< elements of a sample's kept gradients
-  int squares = 0;                      ///< layered: partial squares of a sample's norms
-  int output = 0;                       ///< places of the network's output and its gradient
-  int output_gradient = 0;
   bool layered = false;
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
@@ -26782,20 +27464,13 @@ struct program {
     return static_cast<int>(count);
   }();
 
-  struct tables {
+  struct tables : network_sizes {
     std::array<op_row, structure::size> ops{};
     std::array<outer_leaf, static_cast<std::size_t>(most_leaves)> outer{};
     std::array<elementwise_leaf, static_cast<std::size_t>(most_leaves)> elementwise{};
     int outer_count = 0;
     int elementwise_count = 0;
     int layers = 0;
-    int integers = 0;   ///< of the windows' table
-    int scalars = 0;    ///< divisors
-    int workspace = 0;  ///< elements a sample
-    int kept = 0;       ///< elements of a sample's kept gradients
-    int squares = 0;    ///< layered: partial squares of a sample's norms
-    int output = 0;     ///< places of the network's output and its gradient
-    int output_gradient = 0;
   };
 
   static constexpr tables table = build_tables<program>::make();
@@ -26823,17 +27498,11 @@ template <class Network>
 [[nodiscard]] constexpr network_facts find_facts() {
   constexpr const auto& table = program<Network>::table;
   network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
   facts.ops = table.ops;
   facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
   facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
   facts.groups = pergrad::detail::group_of_layer<Network>;
-  facts.integers = table.integers;
-  facts.scalars = table.scalars;
-  facts.workspace = table.workspace;
-  facts.kept = table.kept;
-  facts.squares = table.squares;
-  facts.output = table.output;
-  facts.output_gradient = table.output_gradient;
   facts.layered = program<Network>::layered;
   facts.parameters = Network::parameter_count;
   facts.frozen = Network::frozen_parameter_count;
