@@ -1666,8 +1666,8 @@ struct block_size {
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
 /// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2, four fifths within a
-/// third, and the choice costs at most 1.06 times the best method). Every constant is a ratio of two speeds of one core, so other
-/// machines differ little.
+/// third, and the choice costs at most 1.06 times the best method). Every constant is a ratio of two speeds of one
+/// core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
