@@ -408,6 +408,9 @@ template <class Where, class Layer, class Given> struct needs_a_sequence {
 template <class Where, class Layer, class Given> struct tied_blocks_differ {
   static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
 };
+template <class Where, class Layer, class Given> struct ties_nest {
+  static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md");
+};
 template <class Where, class Layer, class Given> struct branches_differ_in_length {
   static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
 };
@@ -799,12 +802,12 @@ class batch {
   batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
     detail::require_fit(records.input_shape(), Network::input_shape, "batch");
-    require_valid();
+    require_valid(0, count_);
   }
-  /// Throws as the constructors do. The batch is a view: what it sees may have changed since it was made, and is looked
-  /// at again whenever it is evaluated.
-  void require_valid() const {
-    for (std::size_t i = 0; i < count_; ++i) {
+  /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
+  /// changed since it was made, and what is evaluated is looked at again.
+  void require_valid(std::size_t first, std::size_t count) const {
+    for (std::size_t i = first; i < first + count; ++i) {
       const std::size_t number = record(i);
       if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
       records_.require_valid(number);
@@ -1805,6 +1808,8 @@ namespace pergrad::inline v0_1::detail {
 template <std::size_t Key, std::size_t Index, std::size_t Size>
 struct tie {};
 struct untied {};
+/// Of a node that two keys claim: one of them would be forgotten.
+struct tied_twice {};
 /// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
 /// null for a constant expression.
 struct tie_number {
@@ -1816,6 +1821,8 @@ template <class Tie>
 inline constexpr tie_number tie_of{};
 template <std::size_t Key, std::size_t Index, std::size_t Size>
 inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
+template <class Before, class After>
+using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
 
 /// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
 /// parameters stand behind those of the node that comes `Later` nodes after it.
@@ -1967,7 +1974,7 @@ struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie<Key, Index, sizeof...(Nodes)>, Nodes::later>...>;
+                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
@@ -2047,6 +2054,7 @@ enum class mistake {
   needs_ids,
   needs_a_sequence,
   tied_blocks_differ,
+  ties_nest,
   lengths_are_lost,
   not_on_tiles,
   heads_do_not_divide,
@@ -2415,6 +2423,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
     constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
+    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
@@ -2440,6 +2449,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
         result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
       }
+      if (tied_by_two[i]) result.what = mistake::ties_nest;
       result.owners[i] = i;
       for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
         if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
@@ -2561,6 +2571,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
   else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
   else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
@@ -14021,7 +14032,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   /// outputs; a device compiles no kernels of gradients for one that cannot.
   template <bool Backward = true, executor Executor>
   void run(const Executor& executor, on_host::run_request<scalar>& request) const {
-    batch_->require_valid();
+    batch_->require_valid(request.first, request.count);
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;

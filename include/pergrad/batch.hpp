@@ -215,12 +215,12 @@ class batch {
   batch(const dataset<input_value, target>& records, std::span<const std::uint32_t> ids)
       : records_{records}, ids_{ids}, gathered_{true}, count_{ids.size()} {
     detail::require_fit(records.input_shape(), Network::input_shape, "batch");
-    require_valid();
+    require_valid(0, count_);
   }
-  /// Throws as the constructors do. The batch is a view: what it sees may have changed since it was made, and is looked
-  /// at again whenever it is evaluated.
-  void require_valid() const {
-    for (std::size_t i = 0; i < count_; ++i) {
+  /// Throws as the constructors do, for `count` samples from `first` on. The batch is a view: what it sees may have
+  /// changed since it was made, and what is evaluated is looked at again.
+  void require_valid(std::size_t first, std::size_t count) const {
+    for (std::size_t i = first; i < first + count; ++i) {
       const std::size_t number = record(i);
       if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
       records_.require_valid(number);

@@ -127,6 +127,9 @@ template <class Where, class Layer, class Given> struct needs_a_sequence {
 template <class Where, class Layer, class Given> struct tied_blocks_differ {
   static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md");
 };
+template <class Where, class Layer, class Given> struct ties_nest {
+  static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md");
+};
 template <class Where, class Layer, class Given> struct branches_differ_in_length {
   static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
 };

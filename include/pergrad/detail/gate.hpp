@@ -187,6 +187,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
     constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
+    constexpr std::array<bool, size + 1> tied_by_two{std::is_same_v<typename Nodes::tie_type, tied_twice>..., false};
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
@@ -212,6 +213,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
         result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
       }
+      if (tied_by_two[i]) result.what = mistake::ties_nest;
       result.owners[i] = i;
       for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
         if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
@@ -333,6 +335,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::ids_into_a_float_layer) return std::type_identity<ids_into_a_float_layer<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_ids) return std::type_identity<needs_ids<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_a_sequence) return std::type_identity<needs_a_sequence<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::ties_nest) return std::type_identity<ties_nest<Where, Layer, Given>>{};
   else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
   else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};

@@ -20,6 +20,8 @@ namespace pergrad::inline v0_1::detail {
 template <std::size_t Key, std::size_t Index, std::size_t Size>
 struct tie {};
 struct untied {};
+/// Of a node that two keys claim: one of them would be forgotten.
+struct tied_twice {};
 /// A tie in numbers. No address stands for it: with -fsanitize=undefined g++ 12 takes no comparison of an address with
 /// null for a constant expression.
 struct tie_number {
@@ -31,6 +33,8 @@ template <class Tie>
 inline constexpr tie_number tie_of{};
 template <std::size_t Key, std::size_t Index, std::size_t Size>
 inline constexpr tie_number tie_of<tie<Key, Index, Size>>{Key, Index, Size};
+template <class Before, class After>
+using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
 
 /// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
 /// parameters stand behind those of the node that comes `Later` nodes after it.
@@ -182,7 +186,7 @@ struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie<Key, Index, sizeof...(Nodes)>, Nodes::later>...>;
+                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};

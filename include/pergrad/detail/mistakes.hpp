@@ -39,6 +39,7 @@ enum class mistake {
   needs_ids,
   needs_a_sequence,
   tied_blocks_differ,
+  ties_nest,
   lengths_are_lost,
   not_on_tiles,
   heads_do_not_divide,

@@ -80,7 +80,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   /// outputs; a device compiles no kernels of gradients for one that cannot.
   template <bool Backward = true, executor Executor>
   void run(const Executor& executor, on_host::run_request<scalar>& request) const {
-    batch_->require_valid();
+    batch_->require_valid(request.first, request.count);
     request.method = method_;
     request.method_layers = method_layers_;
     request.strategy = strategy_;
