@@ -17,6 +17,8 @@
 
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(host_lane_ring)
+
 namespace {
 
 namespace pg = pergrad;
@@ -128,8 +130,6 @@ void has_the_same_bits_with_few_buffers() {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(host_lane_ring)
 
 BOOST_AUTO_TEST_CASE(buffers_for_threads) {
   BOOST_TEST(lane_buffers(16, 1) == 2);

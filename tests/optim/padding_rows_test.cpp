@@ -10,6 +10,8 @@
 
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(padding_rows)
+
 namespace {
 
 namespace pg = pergrad;
@@ -82,8 +84,6 @@ void check_steps(Options... options) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(padding_rows)
 
 BOOST_AUTO_TEST_CASE(stay_under_plain_sgd) { check_steps<pg::sgd<network>>(); }
 BOOST_AUTO_TEST_CASE(stay_under_momentum) { check_steps<pg::sgd<network>>(0.9); }
