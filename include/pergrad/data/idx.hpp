@@ -54,13 +54,18 @@ namespace detail::idx {
   return text;
 }
 
-/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error.
-[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path) {
+/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error; if the file is
+/// missing and `source` says where one gets it, the message repeats that and where to put it.
+[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path, std::string_view source = {}) {
   const auto fail = [&path](const char* verb) {
     throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
                              std::generic_category().message(errno));
   };
   const file stream = open_file(path, "rb");
+  if (!stream && errno == ENOENT && !source.empty()) {
+    throw std::runtime_error("pergrad: cannot find " + path + "; get it from " + std::string(source) +
+                             " and save it as " + path);
+  }
   if (!stream) {
     fail("open");
   }
@@ -151,13 +156,10 @@ namespace detail::idx {
 /// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
 /// it is missing, the message says where the data sets in this format come from and where to put them.
 [[nodiscard]] inline idx_array read_idx(const std::string& path) {
-  if (detail::open_file(path, "rb") == nullptr && errno == ENOENT) {
-    throw std::runtime_error("pergrad: cannot find " + path +
-                             "; get it from the Debian package dataset-fashion-mnist (Fashion-MNIST) or from "
-                             "http://yann.lecun.com/exdb/mnist/ (MNIST), unpack it with gzip -d and save it as " +
-                             path);
-  }
-  return parse_idx(detail::idx::read_bytes(path), path);
+  constexpr std::string_view source =
+      "the Debian package dataset-fashion-mnist (Fashion-MNIST) or from http://yann.lecun.com/exdb/mnist/ (MNIST), "
+      "unpack it with gzip -d";
+  return parse_idx(detail::idx::read_bytes(path, source), path);
 }
 
 }  // namespace pergrad::inline v0_1

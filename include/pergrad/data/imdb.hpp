@@ -153,13 +153,8 @@ inline constexpr std::size_t largest_member = std::size_t{1} << 28U;
   std::error_code ignored;
   const std::string file =
       std::filesystem::is_directory(path, ignored) ? (std::filesystem::path(path) / "imdb.npz").string() : path;
-  if (!std::filesystem::exists(file, ignored)) {
-    throw std::runtime_error("pergrad: cannot find " + file +
-                             "; get it from https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz (17 "
-                             "MB) and save it as " +
-                             file);
-  }
-  return parse_imdb(detail::idx::read_bytes(file), file, part, options);
+  constexpr std::string_view source = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/imdb.npz (17 MB)";
+  return parse_imdb(detail::idx::read_bytes(file, source), file, part, options);
 }
 
 }  // namespace pergrad::inline v0_1
