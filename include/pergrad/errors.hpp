@@ -133,6 +133,9 @@ template <class Where, class Layer, class Given> struct ties_nest {
 template <class Where, class Layer, class Given> struct branches_differ_in_length {
   static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
 };
+template <class Where, class Layer, class Given> struct branches_not_given {
+  static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md");
+};
 template <class Where, class Layer, class Given> struct lengths_are_lost {
   static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
 };

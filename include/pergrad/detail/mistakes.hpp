@@ -44,7 +44,8 @@ enum class mistake {
   not_on_tiles,
   heads_do_not_divide,
   branches_do_not_fit,
-  branches_differ_in_length
+  branches_differ_in_length,
+  branches_not_given
 };
 
 /// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.

@@ -173,10 +173,10 @@ struct attention_to_memory {
 /// bias_v with `kv_bias`; out_proj.weight, out_proj.bias.
 /// Where samples have lengths of their own, positions of the memory beyond its length are not seen. A query that sees
 /// nothing gets the output's bias alone.
-template <std::size_t Heads, class Queries, class Memory, class... Options>
+template <std::size_t Heads, class... BranchesAndOptions>
 struct cross_attention {
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    return detail::mistake::option_not_offered;
+    return detail::mistake::branches_not_given;
   }
 };
 template <std::size_t Heads, class... OfQueries, class... OfMemory, class... Options>
