@@ -236,45 +236,38 @@ template <class Function, class Destination, class Expression>
 template <class Function, class Destination, class Expression>
 using assignment_explanation = typename decltype(explanation_of_assignment<Function, Destination, Expression>())::type;
 
+/// `destination = expression`, or with `Adds` `destination += expression`.
+template <class Function, bool Adds, class Destination, class Expression>
+[[nodiscard]] auto assignment_of(Destination&& destination, const Expression& expression) {
+  using plain = std::remove_cvref_t<Destination>;
+  using explanation = assignment_explanation<Function, plain, Expression>;
+  if constexpr (!std::is_same_v<explanation, char> || any_explained<plain, Expression>) {
+    static_cast<void>(explanation{});
+    return error::explained{};
+  } else {
+    const auto out = destination_of(destination, expression);
+    if constexpr (is_bounded_total<plain>::value) {
+      if constexpr (!Adds) destination.clear();
+      gradient_access::admit(destination, expression.sensitivity());
+      return assignment<Expression, plain>{out, expression, Adds, &destination};
+    } else {
+      return assignment<Expression>{out, expression, Adds};
+    }
+  }
+}
+
 }  // namespace detail
 
 /// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right
 /// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
-  using plain = std::remove_cvref_t<Destination>;
-  using explanation = detail::assignment_explanation<error::function::assign, plain, Expression>;
-  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
-    static_cast<void>(explanation{});
-    return error::explained{};
-  } else {
-    const auto out = detail::destination_of(destination, expression);
-    if constexpr (detail::is_bounded_total<plain>::value) {
-      destination.clear();
-      gradient_access::admit(destination, expression.sensitivity());
-      return detail::assignment<Expression, plain>{out, expression, false, &destination};
-    } else {
-      return detail::assignment<Expression>{out, expression, false};
-    }
-  }
+  return detail::assignment_of<error::function::assign, false>(destination, expression);
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  using plain = std::remove_cvref_t<Destination>;
-  using explanation = detail::assignment_explanation<error::function::accumulate, plain, Expression>;
-  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
-    static_cast<void>(explanation{});
-    return error::explained{};
-  } else {
-    const auto out = detail::destination_of(destination, expression);
-    if constexpr (detail::is_bounded_total<plain>::value) {
-      gradient_access::admit(destination, expression.sensitivity());
-      return detail::assignment<Expression, plain>{out, expression, true, &destination};
-    } else {
-      return detail::assignment<Expression>{out, expression, true};
-    }
-  }
+  return detail::assignment_of<error::function::accumulate, true>(destination, expression);
 }
 
 namespace detail {
