@@ -71,9 +71,14 @@ def markdown(machine, rows):
             f"{machine['processor']}, {len(machine['cores'])} threads, {machine['date']}.\n"
             f"`{machine['command']}`\n\n"
             f"Load average {machine['load_average_before']:.1f} before and {machine['load_average_after']:.1f} after. "
-            f"Other programs' share of the cores while steps were timed: {others or 'not known'}.\n",
-            "## Our private step divided by\n"]
+            f"Other programs' share of the cores while steps were timed: {others or 'not known'}.\n"]
+    if machine.get("interrupted"):
+        text.append("The run was interrupted: batch sizes and tasks are missing, and the last one had fewer turns.\n")
+    if ratios(rows, "us_per_sample_median"):
+        text.append("## Our private step divided by\n")
     for figure, name in FIGURES.items():
+        if not ratios(rows, figure):
+            continue
         text.append(f"By the {name}:\n")
         text.append(markdown_table(["task", "batch", "ours, DP, us a sample", "best non-private peer", "best DP peer",
                                     "ours, non-private"], ratio_lines(ratios(rows, figure))))
@@ -116,7 +121,7 @@ def panel(title, rows, top):
                          f'fill="{COLOURS[row["private"], ours]}"/>')
             text = f"{number(row['us_per_sample_median'])} us"
         else:
-            width, text = 0, row.get("failure", "")[:70]
+            width, text = 0, row["failure"] if len(row["failure"]) <= 90 else row["failure"][:89] + "…"
         parts.append(f'<text x="{LABEL + width + 6:.1f}" y="{y + 11}">{html.escape(text)}</text>')
         y += BAR + GAP
     return "\n".join(parts), y - top + 14
