@@ -4,8 +4,8 @@
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 clang libeigen3-dev libboost-test-dev libsodium-dev \
-  nlohmann-json3-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist \
+sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 python3-numpy clang libeigen3-dev libboost-test-dev \
+  libsodium-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist \
   wamerican wngerman wfrench wspanish witalian wdutch
 
 cmake -S "$root" --preset tests

@@ -6,8 +6,7 @@
 //   prepare BATCH FILE   first step with rate BATCH and without noise, so that it subtracts the (clipped) sum of the
 //                        first batch's gradients from the parameters; writes the parameters to FILE. In a task without
 //                        update: the mean of the gradients and, if private, the samples' norms
-//   run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; answers their
-//   times.
+//   run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; gives their times.
 //                        In a task without update: forward and backward
 //   release              forgets the network and what it needed
 #include <sys/resource.h>
@@ -80,8 +79,11 @@ double held_megabytes() {
   file >> whole >> resident;
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) * 1e-6;
 }
-/// See proc(5), clear_refs.
-void forget_peak() { std::ofstream{"/proc/self/clear_refs"} << "5"; }
+/// False where the kernel cannot do that; see proc(5), clear_refs.
+bool forget_peak() {
+  std::ofstream file{"/proc/self/clear_refs"};
+  return static_cast<bool>(file << "5" << std::flush);
+}
 
 struct data {
   explicit data(const std::string& folder)
@@ -184,8 +186,7 @@ class session {
     current_->start(initial_, rate, noise);
     malloc_trim(0);
     earlier_peak_ = peak();
-    forget_peak();
-    has_run_ = true;
+    peak_is_of_run_ = forget_peak();
     double total = seconds_of([&] { current_->step(); });
     std::string times = std::to_string(total * 1e6);
     if (total < seconds) {  // it found others' data in the caches
@@ -203,7 +204,7 @@ class session {
     const double highest = peak_megabytes();
     current_.reset();
     malloc_trim(0);
-    if (!std::exchange(has_run_, false)) return "{}";
+    if (!std::exchange(peak_is_of_run_, false)) return "{}";
     return "{\"step_mb\": " + std::to_string(highest - held_megabytes()) + "}";
   }
 
@@ -215,7 +216,7 @@ class session {
   data records_;
   std::unique_ptr<training<Private>> current_;
   double earlier_peak_ = 0;
-  bool has_run_ = false;
+  bool peak_is_of_run_ = false;
 };
 
 template <bool Private>
@@ -230,7 +231,8 @@ void serve(std::size_t threads, const std::string& folder) {
     if (command == "prepare") {
       std::size_t batch_size = 0;
       std::string file;
-      words >> batch_size >> file;
+      words >> batch_size >> std::ws;
+      std::getline(words, file);
       answer = commands.prepare(batch_size, file);
     } else if (command == "run") {
       double seconds = 0;

@@ -71,9 +71,14 @@ def markdown(machine, rows):
             f"{machine['processor']}, {len(machine['cores'])} threads, {machine['date']}.\n"
             f"`{machine['command']}`\n\n"
             f"Load average {machine['load_average_before']:.1f} before and {machine['load_average_after']:.1f} after. "
-            f"Other programs' share of the cores while steps were timed: {others or 'not known'}.\n",
-            "## Our private step divided by\n"]
+            f"Other programs' share of the cores while steps were timed: {others or 'not known'}.\n"]
+    if machine.get("interrupted"):
+        text.append("The run was interrupted: batch sizes and tasks are missing, and the last one had fewer turns.\n")
+    if ratios(rows, "us_per_sample_median"):
+        text.append("## Our private step divided by\n")
     for figure, name in FIGURES.items():
+        if not ratios(rows, figure):
+            continue
         text.append(f"By the {name}:\n")
         text.append(markdown_table(["task", "batch", "ours, DP, us a sample", "best non-private peer", "best DP peer",
                                     "ours, non-private"], ratio_lines(ratios(rows, figure))))
@@ -85,7 +90,7 @@ def markdown(machine, rows):
                 figures = [row["failure"].replace("|", "\\|"), "", "", "", "", ""]
             else:
                 figures = [number(row["us_per_sample_median"]), number(row["us_per_sample_minimum"]),
-                           f"{row['first_step_seconds']:.2f}", f"{row['peak_mb']:.0f}",
+                           number(row["first_step_seconds"]), f"{row['peak_mb']:.0f}",
                            f"{row['step_mb']:.1f}" if "step_mb" in row else "",
                            f"{row['difference']:.0e}" if "difference" in row else "reference"]
             lines.append([row["framework"], KINDS[row["private"]], row.get("version", ""), *figures])
@@ -116,7 +121,7 @@ def panel(title, rows, top):
                          f'fill="{COLOURS[row["private"], ours]}"/>')
             text = f"{number(row['us_per_sample_median'])} us"
         else:
-            width, text = 0, row.get("failure", "")[:70]
+            width, text = 0, row["failure"] if len(row["failure"]) <= 80 else row["failure"][:79] + "…"
         parts.append(f'<text x="{LABEL + width + 6:.1f}" y="{y + 11}">{html.escape(text)}</text>')
         y += BAR + GAP
     return "\n".join(parts), y - top + 14
@@ -125,12 +130,12 @@ def panel(title, rows, top):
 def svg(machine, rows):
     legend = [("non-private peer", False, False), ("DP peer", True, False), ("ours, non-private", False, True),
               ("ours, DP", True, True)]
-    parts = [f'<text x="0" y="14" font-size="14">Microseconds a sample (median step, logarithmic), '
-             f'{len(machine["cores"])} threads, {html.escape(machine["processor"])}</text>']
+    parts = ['<text x="0" y="14" font-size="14">Microseconds a sample (median step, logarithmic)</text>'
+             f'<text x="0" y="32">{html.escape(machine["processor"])}, {len(machine["cores"])} threads</text>']
     for i, (text, private, ours) in enumerate(legend):
-        parts.append(f'<rect x="{i * 150}" y="24" width="12" height="12" fill="{COLOURS[private, ours]}"/>'
-                     f'<text x="{i * 150 + 18}" y="34">{text}</text>')
-    top = 52
+        parts.append(f'<rect x="{i * 150}" y="44" width="12" height="12" fill="{COLOURS[private, ours]}"/>'
+                     f'<text x="{i * 150 + 18}" y="54">{text}</text>')
+    top = 72
     for (task, batch), group in cells(rows).items():
         drawn, height = panel(f"{task}, batch {batch}", group, top)
         parts.append(drawn)

@@ -12,8 +12,16 @@ venv_gigabytes=6.4
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/bench/peers
 venv=$root/build/peers/venv
+export PYTHONDONTWRITEBYTECODE=1
 
 sh "$root/.ci/install.sh" g++ python3 python3-venv util-linux
+
+python3 "$here/arguments.py" "$@"  # a wrong word must not cost an installation
+for word in "$@"; do
+  case $word in
+    -h | --help) exit 0 ;;
+  esac
+done
 
 if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
   echo "bench/peers/run.sh: installing the peers into $venv: about $venv_gigabytes GB" >&2
@@ -25,4 +33,4 @@ if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
   cp "$here/requirements.txt" "$venv/installed.txt"
 fi
 
-PYTHONDONTWRITEBYTECODE=1 exec "$venv/bin/python" "$here/run.py" "$@"
+exec "$venv/bin/python" "$here/run.py" "$@"

@@ -41,8 +41,12 @@ def held_mb():
 
 
 def forget_peak():
-    """From now on the peak is that of what comes, where the kernel can do that; see proc(5), clear_refs."""
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    """From now on the peak is that of what comes; false where the kernel cannot do that. See proc(5), clear_refs."""
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def give_back():
@@ -55,10 +59,10 @@ class Session:
     def __init__(self, module, variant, task, folder):
         self.module, self.variant, self.task = module, variant, task
         self.initial = numpy.load(folder / "initial.npy")
-        self.inputs, self.labels = module.records(*problem.read_records(task, folder))
+        self.inputs, self.labels = module.records(*problem.read_records(task, folder), variant)
         self.training = None
         self.earlier_peak = 0.0
-        self.has_run = False
+        self.peak_is_of_run = False
 
     def step(self):
         batch = self.batch
@@ -78,10 +82,10 @@ class Session:
         self.first = 0
 
     def release(self):
-        peak, has_run = peak_mb(), self.has_run
-        self.training, self.has_run = None, False
+        peak, known = peak_mb(), self.peak_is_of_run
+        self.training, self.peak_is_of_run = None, False
         give_back()
-        return {"step_mb": peak - held_mb()} if has_run else {}
+        return {"step_mb": peak - held_mb()} if known else {}
 
     def prepare(self, batch, path):
         self.release()
@@ -104,8 +108,7 @@ class Session:
         self.start(RATE, NOISE)
         give_back()
         self.earlier_peak = self.peak_mb()
-        forget_peak()
-        self.has_run = True
+        self.peak_is_of_run = forget_peak()
         times = [self.seconds_of_step()]
         if times[0] < float(seconds):
             times = []  # it found others' data in the caches
@@ -122,7 +125,7 @@ def main():
     module, variant, task, folder = sys.argv[1:]
     session = None
     for line in sys.stdin:
-        command, *arguments = line.split()
+        command, *arguments = line.rstrip("\n").split(" ", 2)  # a file's name is last, and may have spaces
         if session is None:
             session = Session(importlib.import_module(f"frameworks.{module}"), variant, problem.TASKS[task],
                               pathlib.Path(folder))

@@ -12,9 +12,21 @@ def version():
     return f"jax {jax.__version__}"
 
 
-def records(*arrays):
-    """Channels-last, as JAX's users keep images."""
-    return [numpy.ascontiguousarray(values.transpose(0, 2, 3, 1)) if values.ndim == 4 else values for values in arrays]
+def records(inputs, targets, variant):
+    """Channels-last, as JAX's users keep images, and on cache lines: XLA reads such a batch where it is and copies any
+    other, which costs the perceptron at batch 2048 0.8 ms a step."""
+    def placed(values):
+        if values.ndim == 4:
+            values = values.transpose(0, 2, 3, 1)
+        if values.flags.c_contiguous and values.ctypes.data % 64 == 0:
+            return values
+        room = numpy.empty(values.nbytes + 64, numpy.uint8)
+        start = -room.ctypes.data % 64
+        result = room[start:start + values.nbytes].view(values.dtype).reshape(values.shape)
+        result[...] = values
+        return result
+
+    return [placed(inputs), placed(targets)]
 
 
 def losses_of(task):

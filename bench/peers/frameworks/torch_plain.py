@@ -17,10 +17,15 @@ def version():
     return f"torch {torch.__version__}"
 
 
-def records(*arrays):
-    """Whole numbers as int64, which PyTorch's users have."""
-    return [torch.from_numpy(values).long() if values.dtype == numpy.int32 else torch.from_numpy(values)
-            for values in arrays]
+def records(inputs, targets, variant):
+    """Whole numbers as int64, which PyTorch's users have; images in the layout of the network."""
+    inputs, targets = (torch.from_numpy(values).long() if values.dtype == numpy.int32 else torch.from_numpy(values)
+                       for values in (inputs, targets))
+    return [inputs.contiguous(memory_format=memory_format(inputs.dim() - 1, variant)), targets]
+
+
+def memory_format(dimensions, variant):
+    return torch.channels_last if variant == "channels_last" and dimensions == 3 else torch.contiguous_format
 
 
 def flat(tensors):
@@ -62,10 +67,7 @@ class TorchTraining:
 class Training(TorchTraining):
     def __init__(self, task, batch, variant):
         super().__init__(task)
-        self.memory_format = torch.contiguous_format
-        if variant == "channels_last" and len(task.input) == 3:
-            self.memory_format = torch.channels_last
-            self.module.to(memory_format=torch.channels_last)
+        self.module.to(memory_format=memory_format(len(task.input), variant))
         self.optimizer = torch.optim.SGD(self.own_parameters, lr=1.0)
         criterion = self.criterion()
 
@@ -83,8 +85,6 @@ class Training(TorchTraining):
         self.optimizer.param_groups[0]["lr"] = rate
 
     def step(self, x, y):
-        if self.memory_format is torch.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
         self.optimizer.zero_grad(set_to_none=True)
         self.loss(x, y).backward()
         if self.task.update:
