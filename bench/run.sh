@@ -6,7 +6,7 @@ set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=out/bench
-filter=.
+filter=
 while [ $# -gt 0 ]; do
   case $1 in
     --out)
@@ -23,7 +23,10 @@ while [ $# -gt 0 ]; do
       echo "bench/run.sh: unknown option $1; usage: bench/run.sh [--out DIR] [FILTER]" >&2
       exit 2
       ;;
-    *) filter=$1 ;;
+    *)
+      [ -z "$filter" ] || { echo "bench/run.sh: one FILTER, not $filter and $1; say '$filter|$1'" >&2; exit 2; }
+      filter=$1
+      ;;
   esac
   shift
 done
@@ -39,9 +42,13 @@ if ! { cmake -S "$root" --preset bench &&
   echo "bench/run.sh: could not build the benchmarks" >&2
   exit 1
 fi
+filter=${filter:-.}
+if ! "$build/bench/pergrad_bench" --benchmark_list_tests --benchmark_filter="$filter" | grep -q .; then
+  echo "bench/run.sh: no benchmark's name matches $filter" >&2  # what an earlier run wrote stays
+  exit 1
+fi
 "$build/bench/pergrad_bench" --benchmark_filter="$filter" --benchmark_counters_tabular=true \
   --benchmark_out="$out/results.json" --benchmark_out_format=json
 echo
-grep -q '"run_name"' "$out/results.json" || { echo "bench/run.sh: no benchmark's name matches $filter" >&2; exit 1; }
 python3 "$root/bench/summary.py" "$out/results.json"
 echo "wrote $out/results.json"

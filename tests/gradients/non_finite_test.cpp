@@ -30,6 +30,13 @@ using deferred_problem = problem<pg::network<pg::shape{2, 16, 16}, pg::conv2d<4,
                                  pg::mean_squared_error>;
 static_assert(pg::on_host::program<deferred_problem::network_type>::table.deferred_count == 1);
 
+/// Both convolutions by minimal filtering, one of them to its input's gradient too.
+using filtered_problem = problem<pg::network<pg::shape{32, 8, 8}, pg::conv2d<32, 3, pg::padding<1>>, pg::relu,
+                                             pg::conv2d<32, 3, pg::padding<1>>, pg::flatten, pg::linear<3>>,
+                                 pg::mean_squared_error>;
+constexpr const auto& filtered_nodes = pg::on_host::program<filtered_problem::network_type>::table.nodes;
+static_assert(filtered_nodes[0].winograd_rows > 0 && filtered_nodes[2].winograd_dx_rows > 0);
+
 constexpr std::size_t count = 21;
 constexpr std::array<std::size_t, 3> bad{2, 9, 20};
 
@@ -126,6 +133,10 @@ void check_problem() {
 BOOST_AUTO_TEST_CASE(convolutions) { check_problem<conv_problem>(); }
 BOOST_AUTO_TEST_CASE(dense_layers) { check_problem<dense_problem>(); }
 BOOST_AUTO_TEST_CASE(deferred_layers) { check_problem<deferred_problem>(); }
+BOOST_AUTO_TEST_CASE(convolutions_by_minimal_filtering) {
+  compare_with_zero_gradients<filtered_problem>(
+      [](const auto& g) { return pg::sum(pg::clip(g, pg::l2_clip_norm{0.05})); });
+}
 
 BOOST_AUTO_TEST_CASE(clipped_rows_of_bad_samples_are_zero) {
   for (const auto& [name, values] : spoilings<dense_problem>()) {

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/host/whole_step_test.cpp - private steps with every family of kernels that the program has: no bit depends on
+// the number of threads or on what ran before, and the families agree
+//
+// In one_binary_test, where all families are, and once more in the program for this machine.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+BOOST_AUTO_TEST_SUITE(whole_steps)
+
+namespace {
+
+namespace pg = pergrad;
+using pg::on_host::kernel_family;
+
+/// Minimal filtering, direct products, both pools and a deferred sum.
+using network =
+    pg::network<pg::shape{32, 8, 8}, pg::conv2d<32, 3, pg::padding<1>>, pg::relu, pg::max_pool2d<2>, pg::conv2d<36, 2>,
+                pg::relu, pg::adaptive_avg_pool2d<2>, pg::flatten, pg::linear<2048>, pg::relu, pg::linear<3>>;
+using loss = pg::mean_squared_error;
+constexpr const auto& table = pg::on_host::program<network>::table;
+static_assert(table.nodes[0].winograd_rows > 0 && table.deferred_count == 1);
+
+constexpr std::size_t batch_size = 37;
+
+/// The parameters after three private steps.
+std::vector<float> trained(kernel_family family, std::size_t threads) {
+  BOOST_TEST_REQUIRE(pg::on_host::use_kernel_family(family));
+  const pg::host exec{pg::threads{threads}};
+  network net{exec, pg::kaiming_uniform{5}};
+  network::tape tape{exec, pg::max_batch{batch_size}};
+  pg::sgd<network> optimizer{pg::learning_rate{0.5}, 0.9};
+  pg::private_gradient<network> update{exec};
+  pg::seeded_generator generator{17};
+  std::vector<float> inputs(batch_size * network::input_shape.size());
+  std::vector<float> targets(batch_size * network::output_shape.size());
+  std::uint32_t state = 1;
+  for (auto* values : {&inputs, &targets}) {
+    for (float& value : *values) {
+      state = state * 1664525U + 1013904223U;
+      value = static_cast<float>(state >> 8U) * 0x1p-24F - 0.5F;
+    }
+  }
+  const pg::batch<network, loss> samples{std::span<const float>{inputs}, std::span<const float>{targets}};
+  for (int step = 0; step < 3; ++step) {
+    const auto clipped =
+        pg::sum(pg::clip(pg::per_sample_gradients(net, loss{}, samples, tape), pg::l2_clip_norm{0.02}));
+    optimizer.step(exec, net, update, clipped + pg::gaussian_noise(pg::noise_multiplier{0.5}, generator),
+                   pg::expected_batch_size{static_cast<double>(batch_size)});
+  }
+  const std::span<const float> values = std::as_const(net).parameters();
+  return {values.begin(), values.end()};
+}
+
+bool same_bits(const std::vector<float>& one, const std::vector<float>& other) {
+  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
+}
+double distance(const std::vector<float>& one, const std::vector<float>& other) {
+  double sum = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    sum += std::pow(static_cast<double>(one[i]) - static_cast<double>(other[i]), 2);
+  }
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(within_a_family_bits_stay_and_families_agree) {
+  const kernel_family usual = pg::on_host::kernel_family_in_use();
+  const std::vector<float> wanted = trained(usual, 2);
+  const network start{pg::host{pg::threads{1}}, pg::kaiming_uniform{5}};
+  const std::span<const float> initial = start.parameters();
+  const double moved = distance(wanted, {initial.begin(), initial.end()});
+  BOOST_TEST(moved > 0.01);
+  for (const auto family : {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512}) {
+    if (!pg::on_host::runs_here(family)) continue;
+    const std::string name{pg::on_host::name_of(family)};
+    const std::vector<float> found = trained(family, 1);
+    for (const std::size_t threads : {2U, 3U, 5U}) {
+      BOOST_TEST(same_bits(trained(family, threads), found), name << ", " << threads << " threads");
+    }
+    BOOST_TEST(distance(found, wanted) <= 1e-5 * moved, name << " is off by " << distance(found, wanted));
+    BOOST_TEST(same_bits(trained(usual, 2), wanted), "after " << name);
+  }
+  pg::on_host::use_kernel_family(usual);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
