@@ -28,6 +28,7 @@ struct vector_of<float> {
   typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
 template <>
@@ -35,6 +36,7 @@ struct vector_of<double> {
   typedef double type __attribute__((vector_size(vector_bytes)));
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
   typedef type narrow_type;
+  typedef double anywhere_type __attribute__((vector_size(vector_bytes), aligned(8), may_alias));
 };
 
 }  // namespace vector_detail
@@ -43,22 +45,25 @@ struct vector_of<double> {
 template <class Scalar>
 using vector = typename vector_detail::vector_of<Scalar>::type;
 
+/// A `vector<Scalar>` in memory, which lies among scalars. Through it the compiler has less to see through than through
+/// std::memcpy.
+template <class Scalar>
+using anywhere = typename vector_detail::vector_of<Scalar>::anywhere_type;
+
 /// Lanes of a `vector<Scalar>`.
 template <class Scalar>
 inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
 
 /// Reads a whole vector from `from`, which need not be aligned.
 template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  return *reinterpret_cast<const anywhere<Scalar>*>(from);
 }
 
 /// Writes a whole vector to `to`, which need not be aligned.
 template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
+[[gnu::always_inline]] inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  *reinterpret_cast<anywhere<Scalar>*>(to) = value;
 }
 
 /// `value` in every lane.
@@ -93,12 +98,10 @@ template <class Scalar>
 struct all_lanes {
   /// Reads a whole vector.
   [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
+    return *reinterpret_cast<const anywhere<Scalar>*>(from);
   }
   /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
   /// `value` as it is.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };

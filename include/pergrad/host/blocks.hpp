@@ -97,17 +97,24 @@ class row_cursor {
   std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
 };
 
-/// Walks through the rows of a product, tile by tile, the last ones of even sizes. A copy goes on from where it is.
+/// Walks through the rows of a product, tile by tile, the last ones of sizes as even as there are tiles for. A copy
+/// goes on from where it is.
 class tile_walk {
  public:
-  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most) noexcept
-      : cursor_{shape}, most_{most}, rows_left_{row_count}, tiles_left_{(row_count + most - 1) / most} {}
+  /// `formed[rows - 1]`: the rows of the smallest tile that forms so many.
+  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
+      : cursor_{shape},
+        most_{most},
+        formed_{formed},
+        rows_left_{row_count},
+        tiles_left_{(row_count + most - 1) / most} {}
 
   [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
   /// Rows of the next tile.
   [[nodiscard]] std::size_t count() const noexcept {
     if (rows_left_ >= 3 * most_) return most_;
-    return tiles_left_ == 1 ? rows_left_ : tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3;
+    if (tiles_left_ == 1) return rows_left_;
+    return formed_[(tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
   }
   /// The next tile, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
   [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
@@ -119,6 +126,7 @@ class tile_walk {
  private:
   row_cursor cursor_;
   std::size_t most_;
+  const std::size_t* formed_;
   std::size_t rows_left_;
   std::size_t tiles_left_;
 };

@@ -82,7 +82,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   if (shape.row[2].left == 1) task.ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
+    const tile_width<Scalar>& chosen = family.choose(row_count, columns - column);
     rest.vectors = chosen.vectors;
     rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
@@ -92,7 +92,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
-    tile_walk walk{shape, row_count, chosen.max_rows};
+    tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {

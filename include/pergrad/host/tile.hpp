@@ -88,11 +88,13 @@ struct tile_family {
   void (*finish)(const finish_task<Scalar>&) noexcept;
 
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
-  /// read.
+  /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
+  /// vector partly empty.
   [[nodiscard]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                           std::size_t vectors_left) const noexcept {
-    if (vectors_left < 4) {
-      return widths[vectors_left < 2 ? 0 : 1];
+                                                           std::size_t columns_left) const noexcept {
+    const std::size_t whole = columns_left / lanes;
+    if (whole < 4) {
+      return widths[columns_left <= lanes ? 0 : 1];
     }
     const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
       return row_count < tiles.max_rows
@@ -101,7 +103,7 @@ struct tile_family {
     };
     const std::size_t in_two = sums_in_flight(widths[1]);
     const std::size_t in_four = sums_in_flight(widths[2]);
-    const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(widths[3]);
+    const std::size_t in_eight = whole < 8 ? 0 : sums_in_flight(widths[3]);
     return widths[in_eight > in_four && in_eight > in_two ? 3 : in_four > in_two ? 2 : 1];
   }
 };

@@ -32,11 +32,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
-/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
-/// slower.
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for. The
+/// baseline of a program that has better families as well is there to be right: one tile a width is less to compile.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+  if (rows == max_rows(vectors)) return true;
+  if (PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0) return false;
+  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -67,11 +70,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
-/// row times many vectors waits for its loads anyway.
-constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
-  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
-}
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
@@ -107,7 +110,7 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
                                          std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -123,9 +126,10 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
     const std::ptrdiff_t count = reduce[2].extent;
-    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
-                                                              slots);
+    if constexpr (!has_partial_loop(Vectors)) {
+      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+    } else if (has_whole_loop(Vectors) && task.last == lanes) {
+      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
     } else {
       innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
