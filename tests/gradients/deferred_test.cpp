@@ -46,17 +46,19 @@ static_assert(table_of<image_problem>.cache_tile < table_of<image_problem>.tile 
 static_assert(table_of<image_float>.cache_tile < table_of<image_float>.tile);
 static_assert(table_of<dense_float>.cache_tile == 16 && table_of<dense_float>.tile == 32);
 template <class Problem>
-inline constexpr bool at_once = pg::on_host::leaf_sums<typename Problem::network_type>::last_and_large <
-                                table_of<Problem>.nodes.size();
-static_assert(at_once<recurrent_problem> && at_once<recurrent_float>);
-static_assert(!at_once<image_problem> && !at_once<dense_problem>);
+inline constexpr auto late_count = std::ranges::count_if(table_of<Problem>.outer,
+                                                         [](const auto& leaf) { return leaf.late; });
+static_assert(late_count<recurrent_problem> > 0 && late_count<recurrent_float> > 0);
+static_assert(late_count<image_problem> == 0 && late_count<dense_problem> == 0);
 
-/// The first layer is large here too, but a larger block is formed last of all: before that no norm is complete.
+/// Blocks of both layers take turns in the room of one sample.
 using stacked_network = pg::basic_network<double, pg::shape{40, 96}, pg::lstm<96>, pg::lstm<128, pg::last_output>,  //
                                           pg::tanh, pg::linear<3>>;
 using stacked_problem = problem<stacked_network, pg::mean_squared_error>;
-static_assert(std::ranges::count_if(table_of<stacked_problem>.outer, [](const auto& leaf) { return leaf.late; }) == 1);
-static_assert(!at_once<stacked_problem>);
+static_assert(std::ranges::any_of(table_of<stacked_problem>.outer,
+                                  [](const auto& leaf) { return leaf.late && leaf.node == 0; }) &&
+              std::ranges::any_of(table_of<stacked_problem>.outer,
+                                  [](const auto& leaf) { return leaf.late && leaf.node == 1; }));
 
 /// Norms and sums of many kinds against the rows of `p`, in every way that `ways` names.
 template <class Problem>

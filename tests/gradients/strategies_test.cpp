@@ -34,7 +34,8 @@ void for_each_way(const Gradients& g, Function&& f) {
   f(pg::with_strategy<pg::strategy::ghost>(pg::with_method<product>(g)), "ghost with product");
 }
 
-/// Gradients of two samples are more than the cache holds: the larger convolution's are formed last.
+/// Gradients of two samples are more than the cache holds: the larger convolution's are formed last,
+/// each sample's in the same room.
 using wide_cnn =
     pg::basic_network<double, pg::shape{64, 6, 6}, pg::conv2d<64, 3, pg::padding<1>>, pg::tanh,
                       pg::conv2d<128, 3, pg::padding<1>>, pg::tanh, pg::conv2d<8, 3>, pg::flatten, pg::linear<3>>;

@@ -29,51 +29,18 @@ struct leaf_sums {
   const scalar* workspace;
   scalar* kept;
   scalar* scaled;
-  index kept_sample;     ///< from a sample's kept gradient to the next one's
-  std::size_t one_room;  ///< a node whose samples take turns in one room; program::size: none
+  index kept_sample;  ///< from a sample's kept gradient to the next one's
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    if (node == one_room) return kept + native;
     return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
   }
 
-  /// The first node with parameters, if a tile's kept gradients of it do not stay in the cache; program::size if they
-  /// do. When the backward pass has met it, a sample's norm is known: its gradient can be added up before the next
-  /// one's is formed.
-  static constexpr std::size_t last_and_large = [] {
-    const std::size_t node = table.first_with_parameters();
-    index elements = 0;
-    bool shared = false;
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (leaf.late) return program::size;  // norms are not known before that block's gradient is formed
-      if (leaf.node != node) continue;
-      shared = shared || leaf.use.shared();
-      if (leaf.method == norm_method::instantiate && !leaf.deferred) elements += leaf.size();
-    }
-    const bool large = table.tile * elements * static_cast<index>(sizeof(scalar)) > tile_bytes;
-    return large && !shared ? node : program::size;
-  }();
-  /// Adds one sample's kept gradient of that node to a sum.
-  void add_kept(index sample, bool every_gradient, scalar weight, scalar* sum) {
-    weight_table weights{};
-    weights[static_cast<std::size_t>(sample)] = weight;
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, one_room);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
-      add_kept(one_room, leaf.native, leaf.size(), sample, sample + 1, weights, false, sum);
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, one_room);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      add_kept(one_room, leaf.native, leaf.count, sample, sample + 1, weights, false, sum);
-    }
-  }
+  /// The same of leaves that come late, if samples take turns in one room.
+  [[nodiscard]] scalar* late_gradient(index native) { return kept + native; }
 
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {

@@ -112,19 +112,24 @@ struct leaf_tables {
     arrange_deferred(t);
   }
 
-  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them are formed last: their sum is
-  /// the next thing that reads them.
+  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them come late, until the others do
+  /// stay. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
+  /// added up before the next one's.
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
-    if (t.deferred_count > 0 || t.tile * t.kept_size * bytes <= tile_bytes) return;
-    outer_leaf* largest = nullptr;
-    for (std::size_t k = 0; k != t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      if (leaf.method != norm_method::instantiate || leaf.use.shared()) continue;
-      if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
+    for (index kept = t.kept_size; t.tile * kept * bytes > tile_bytes;) {
+      outer_leaf* largest = nullptr;
+      for (std::size_t k = 0; k != t.outer_count; ++k) {
+        outer_leaf& leaf = t.outer[k];
+        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
+        // Of a tile that is larger than the cache, only what the backward pass meets last.
+        if (t.deferred_count > 0 && leaf.node != t.first_with_parameters()) continue;
+        if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
+      }
+      if (largest == nullptr) return;
+      largest->late = t.has_late = true;
+      kept -= round_up(largest->size());
     }
-    // The first node with parameters is the last one of a backward pass already: see leaf_sums::last_and_large.
-    if (largest != nullptr && largest->node != t.first_with_parameters()) largest->late = true;
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.

@@ -123,7 +123,7 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
-  bool late = false;  ///< formed once the backward pass is through the network, just before it is added up
+  bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves

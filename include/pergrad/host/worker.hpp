@@ -46,14 +46,12 @@ struct worker {
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  leaf_sums<Network> leaves{request,
-                            workspace,
-                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride,
-                            scaled,
-                            forms_deferred(request) ? table.native_size : table.lane_size,
-                            facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping
-                                ? leaf_sums<Network>::last_and_large
-                                : program::size};
+  /// Does each sample's gradient of a late leaf take the room of the one before?
+  bool takes_turns =
+      table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  leaf_sums<Network> leaves{request, workspace,
+                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
+                            forms_deferred(request) ? table.native_size : table.lane_size};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -88,12 +86,7 @@ struct worker {
     }
     if (facts_wanted) clear_parts(samples);
     const auto when_complete = [&](std::size_t node, index begin, index end) {
-      if (facts_wanted && node == leaves.one_room) {
-        for (index b = begin; b < end; ++b) {
-          collect(pass, first, node, b, b + 1);
-          add_at_once(pass, first, b, sums);
-        }
-      } else if (facts_wanted) {
+      if (facts_wanted) {
         collect(pass, first, node, begin, end);
       } else {
         keep_deltas(first, node, begin, end);
@@ -117,8 +110,13 @@ struct worker {
   /// What is left to do once the gradients of some samples are complete.
   void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
-    for (std::size_t k = 0; facts_wanted && k != table.outer_count; ++k) {
-      if (comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
+    if (takes_turns) {
+      for (index b = begin; b < end; ++b) {
+        for (std::size_t k = 0; k != table.outer_count; ++k) {
+          if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
+        }
+        add_late(pass, first, b, sums);
+      }
     }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
@@ -177,7 +175,7 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (!comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
+      if (!in_one_room(table.outer[k])) collect_outer(table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -193,7 +191,7 @@ struct worker {
   }
 
   /// Is the block's gradient not formed before all of the sample's others?
-  [[nodiscard]] bool comes_late(const outer_leaf& leaf) const noexcept { return leaf.late && !every_gradient; }
+  [[nodiscard]] bool in_one_room(const outer_leaf& leaf) const noexcept { return takes_turns && leaf.late; }
   /// Norms of one block and, where kept, gradients.
   void collect_outer(const outer_leaf& leaf, index begin, index end) {
     const leaf_kernel<scalar> kernel{leaf, workspace};
@@ -212,7 +210,8 @@ struct worker {
           to += kernel.rounding(b);
           break;
         default: {
-          scalar* gradient = leaves.kept_gradient(b, leaf.node, leaf.native);
+          scalar* gradient =
+              in_one_room(leaf) ? leaves.late_gradient(leaf.native) : leaves.kept_gradient(b, leaf.node, leaf.native);
           const double squared =
               leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
           if (leaf.use.first) to.squared += squared;
@@ -281,14 +280,20 @@ struct worker {
     }
   }
 
-  /// The last kept gradients of a sample, before the next sample's take their room.
-  void add_at_once(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
+  /// The late gradients of a sample, before the next sample's take their room.
+  [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
     std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
       weigh(pass, sum, first, b, weights.data());
-      leaves.add_kept(b, every_gradient, weights[sum.per_layer ? table.layer_group[leaves.one_room] : 0],
-                      sums + static_cast<index>(s) * table.lane_size);
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
+        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
+                      static_cast<const scalar*>(leaves.late_gradient(leaf.native)), leaf.size());
+      }
     }
   }
 
@@ -353,7 +358,7 @@ struct worker {
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
-        if (leaf.node == leaves.one_room) return;
+        if (in_one_room(leaf)) return;
         leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
@@ -364,15 +369,10 @@ struct worker {
         kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
     };
-    // What was formed last is still in the cache.
-    for (const bool late : {true, false}) {
-      for (std::size_t k = 0; k != table.outer_count; ++k) {
-        if (table.outer[k].late == late) add(table.outer[k]);
-      }
-    }
+    for (std::size_t k = 0; k != table.outer_count; ++k) add(table.outer[k]);
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      if (!leaf.use.first || leaf.node == leaves.one_room) continue;
+      if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
