@@ -6,6 +6,7 @@
 // part of the essay.
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -91,8 +92,19 @@ int main() {
   }
   // [snippet end]
 
-  // [snippet: outputs]
+  // [snippet: from_pytorch]
+  using text = pg::network<pg::token_ids(6, 20), pg::frozen<pg::embedding<8>, pg::transformer_encoder_layer<2, 16>>,
+                           pg::gru<6, pg::bidirectional>, pg::mean_over_positions, pg::linear<3>>;
+  text reader{exec, pg::layer_default{1}};
+  if (std::filesystem::exists("text.npy")) pg::load_parameters(reader, "text.npy");
+  // [snippet end]
+
+  // [snippet: predict]
   const std::vector<float> images(2 * cnn::input_shape.size(), 0.25F);
+  const std::vector<float> predicted = pg::predict(exec, net, images);  // [2, 10]
+  // [snippet end]
+
+  // [snippet: outputs]
   const std::vector<std::int32_t> classes{3, 8};
   const pg::batch<cnn, pg::cross_entropy> two{images, classes};
   cnn::tape tape{exec, pg::max_batch{2}};
@@ -101,8 +113,9 @@ int main() {
   // [snippet end]
   std::printf("the tape of the first network holds %zu bytes\n", tape.bytes());
   const bool same_image_same_logits = std::equal(logits.begin(), logits.begin() + 10, logits.begin() + 10);
-  return restored && same_image_same_logits && as_pytorch.parameters()[0] != for_relu.parameters()[0] &&
-                 for_tanh.parameters().size() == all.size() && all_alike.parameters()[0] == 0.5
+  return restored && same_image_same_logits && predicted == logits &&
+                 as_pytorch.parameters()[0] != for_relu.parameters()[0] && for_tanh.parameters().size() == all.size() &&
+                 all_alike.parameters()[0] == 0.5
              ? 0
              : 1;
 }

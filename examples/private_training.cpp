@@ -100,6 +100,18 @@ int main() {
   }
   // [snippet end]
 
+  // [snippet: resume]
+  pg::save_checkpoint(trainer, "private_training.run");  // parameters, optimizer's state and ledger; no key
+  model continued{exec, pg::zeros{}};
+  options.budget->max_epsilon = pg::epsilon{1.25 * by_hand_epsilon};
+  pg::dp_sgd second_part{exec, continued, pg::cross_entropy{}, options};
+  pg::load_checkpoint(second_part, "private_training.run");  // 100 steps are in the ledger
+  while (second_part.within_budget()) second_part.step(data.records());
+  // [snippet end]
+  std::printf("resumed:  epsilon %.3f after %d steps\n", second_part.epsilon(pg::delta{1e-5}),
+              static_cast<int>(second_part.steps()));
+  std::remove("private_training.run");
+
   // [snippet: not_private]
   options.private_metrics = true;
   options.budget.reset();
@@ -111,5 +123,6 @@ int main() {
   std::printf("private:  %zu records, mean loss %.3f, mean norm %.3f\n", seen.batch_size, seen.mean_loss,
               seen.mean_norm);
   // [snippet end]
-  return refused && trainer.steps() == 100 && accuracy > 0.75 && seen.batch_size > 0 ? 0 : 1;
+  return refused && trainer.steps() == 100 && second_part.steps() > 100 && accuracy > 0.75 && seen.batch_size > 0 ? 0
+                                                                                                                  : 1;
 }

@@ -4,6 +4,7 @@
 // Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -154,11 +155,35 @@ class dataset {
 
 namespace detail {
 
+/// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
+/// one of both is a plain row. {height, width, channels} is not {channels, height, width}, although the size is the
+/// same.
+[[nodiscard]] constexpr bool means_the_same(const shape& given, const shape& wanted) noexcept {
+  const auto extents = [](const shape& of, std::size_t(&kept)[4]) {
+    std::size_t count = 0;
+    for (std::size_t axis = 0; axis < of.rank(); ++axis) {
+      if (of[axis] > 1) kept[count++] = of[axis];
+    }
+    return count;
+  };
+  std::size_t left[4]{}, right[4]{};
+  const std::size_t count = extents(given, left), wanted_count = extents(wanted, right);
+  if (count <= 1 || wanted_count <= 1) return given.size() == wanted.size();
+  return count == wanted_count && std::equal(left, left + count, right);
+}
+
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
 inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size()) {
     throw_invalid_argument(
         {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
+  }
+  if (!means_the_same(given, wanted)) {
+    const auto number = [](const shape& of, std::size_t axis) { return axis < of.rank() ? of[axis] : 1; };
+    throw_invalid_argument({"pergrad: ", where, ": records have extents ", number(given, 0), ", ", number(given, 1),
+                            ", ", number(given, 2), ", ", number(given, 3), ", the network takes ", number(wanted, 0),
+                            ", ", number(wanted, 1), ", ", number(wanted, 2), ", ", number(wanted, 3),
+                            ": values in another order?"});
   }
   if (given.ids > wanted.ids) {
     throw_invalid_argument(

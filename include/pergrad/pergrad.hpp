@@ -105,6 +105,8 @@
 #include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/predict.hpp>
+#include <pergrad/train/resume.hpp>
 #include <pergrad/version.hpp>
 
 #ifdef __CUDACC__

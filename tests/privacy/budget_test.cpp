@@ -45,6 +45,25 @@ BOOST_AUTO_TEST_CASE(a_calibrated_run_gets_all_its_steps_and_not_one_more) {
   }
 }
 
+// A budget that was found by another accountant, to the last bit: 99 steps and one are 100 there as well.
+BOOST_AUTO_TEST_CASE(what_an_accountant_reports_is_a_budget_for_that_many_steps) {
+  for (std::uint64_t steps = 90; steps < 110; ++steps) {
+    const pergrad::sampled_gaussian_event event{.05, 1.0 + 0.01 * static_cast<double>(steps)}, other{.02, 1.3};
+    pergrad::rdp_accountant reporting;
+    reporting.record(event, steps);
+    pergrad::privacy_accountant one_kind{pergrad::privacy_budget{epsilon{reporting.epsilon(delta{1e-5})}, delta{1e-5}}};
+    for (std::uint64_t step = 0; step < steps; ++step) BOOST_REQUIRE_NO_THROW(one_kind.spend(event));
+    BOOST_TEST(!one_kind.within(event));
+
+    reporting.record(other, 50);
+    pergrad::privacy_accountant two_kinds{
+        pergrad::privacy_budget{epsilon{reporting.epsilon(delta{1e-5})}, delta{1e-5}}};
+    two_kinds.record(event, steps);
+    for (std::uint64_t step = 0; step < 50; ++step) BOOST_REQUIRE_NO_THROW(two_kinds.spend(other));
+    BOOST_TEST(!two_kinds.within(other));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(without_a_budget_everything_is_counted_and_nothing_refused) {
   pergrad::privacy_accountant accountant;
   for (int step = 0; step < 10; ++step) accountant.spend({.5, 0});

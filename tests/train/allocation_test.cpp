@@ -36,6 +36,7 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
     BOOST_TEST(count_in_steps(options, threads) == 0U);
     options.clipping = pg::clipping_kind::per_layer;
     options.optimizer = pg::optimizer_kind::adam;
+    options.momentum = 0;
     BOOST_TEST(count_in_steps(options, threads) == 0U);
     options.clipping = pg::clipping_kind::automatic;
     options.sampling = pg::poisson_sampling{pg::sampling_probability{0}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/classifier_test.cpp - accuracy and mean loss against counting by hand.
+// tests/train/classifier_test.cpp - accuracy, mean loss and predictions against counting by hand.
 #include "fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(train_classifier)
@@ -72,8 +72,44 @@ BOOST_AUTO_TEST_CASE(no_records_and_wrong_records) {
   BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
                         exec, net, {data.inputs, std::span{data.classes}.first(25), pg::shape{12}})),
                     std::invalid_argument);
+  // The same values in another order, or the same order under another name.
+  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
+                        exec, pg::network<pg::shape{3, 2}, pg::flatten, pg::linear<3>>{exec, pg::zeros{}},
+                        {data.inputs, data.classes, pg::shape{2, 3}})),
+                    std::invalid_argument);
+  for (const pg::shape same : {pg::shape{2, 3}, pg::shape{1, 6}, pg::shape{1, 2, 3}}) {
+    BOOST_CHECK_NO_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, {data.inputs, data.classes, same})));
+  }
   data.classes[49] = 3;
   BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, data.records())), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_CASE(predictions_are_the_outputs) {
+  const pg::host exec{pg::threads{2}};
+  const classifier net{exec, pg::kaiming_uniform{3}};
+  for (const std::size_t count : {0U, 1U, 1025U}) {
+    const clouds data{count};
+    const std::vector<float> found = pg::predict(exec, net, data.inputs);
+    BOOST_TEST_REQUIRE(found.size() == 3 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto wanted = logits_of(net, data.inputs.data() + i * 6);
+      for (std::size_t k = 0; k < 3; ++k) {
+        BOOST_REQUIRE(std::fabs(static_cast<double>(found[i * 3 + k]) - wanted[k]) < 1e-5);
+      }
+    }
+  }
+  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, net, std::vector<float>(7))), std::invalid_argument);
+
+  using reader = pg::network<pg::variable(pg::token_ids(3, 5)), pg::embedding<2>, pg::mean_over_positions>;
+  const reader words{exec, pg::layer_default{1}};
+  const auto table = words.parameters();
+  const std::vector<std::int32_t> ids{1, 4, 0, 2, 3, 4};
+  const std::vector<std::uint32_t> lengths{1, 2};
+  const std::vector<float> means = pg::predict(exec, words, ids, lengths);
+  BOOST_TEST_REQUIRE(means.size() == 4U);
+  BOOST_TEST(means[0] == table[2]);
+  BOOST_TEST(means[3] == (table[5] + table[7]) / 2);
+  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, words, ids)), std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -106,6 +106,7 @@ BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   options.clipping = pg::clipping_kind::automatic;
   BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9}, automatic)));
   options.optimizer = pg::optimizer_kind::adam;
+  options.momentum = 0;
   options.adam = {0.8, 0.99, 1e-6};
   options.clipping = pg::clipping_kind::flat;
   BOOST_TEST((train(options, data, 5) ==
@@ -276,6 +277,12 @@ BOOST_AUTO_TEST_CASE(missing_options_are_named) {
         o.adam.beta1 = 2;
       },
       "adam");
+  names(
+      [](auto& o) {
+        o.optimizer = pg::optimizer_kind::adam;
+        o.momentum = 0.9;
+      },
+      "momentum is for optimizer_kind::sgd");
   names([](auto& o) { o.noise = pg::noise_multiplier{1e39}; }, "noise");
 }
 

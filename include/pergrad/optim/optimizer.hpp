@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
@@ -38,6 +39,16 @@ struct optimizer_access {
       const std::size_t first = task * share;
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
+  }
+  /// What an optimizer remembers between steps: arrays of `parameter_count` values or none, and its count of steps if
+  /// it has one.
+  template <class Optimizer>
+  [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
+    return optimizer.state();
+  }
+  template <class Optimizer>
+  [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
+    return optimizer.count();
   }
   /// One update with what is released of a total, whose memory then holds exactly what was released.
   template <class Optimizer, class Network, class Generator>

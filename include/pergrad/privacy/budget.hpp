@@ -45,6 +45,9 @@ class privacy_accountant {
     }
   }
 
+  /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
+  void record(const sampled_gaussian_event& event, std::uint64_t count) { accountant_.record(event, count); }
+
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
   [[nodiscard]] double epsilon(pergrad::delta at) const { return accountant_.epsilon(at); }

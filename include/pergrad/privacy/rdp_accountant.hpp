@@ -65,9 +65,7 @@ class rdp_accountant {
   [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
                                      pergrad::delta at) const {
     const entry more{event, count};
-    curve total = total_curve();
-    add_to(total, more);
-    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total, &more);
+    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
 
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
@@ -140,27 +138,33 @@ class rdp_accountant {
     return place;
   }
 
-  void add_to(curve& total, const entry& more) const {
-    if (more.count == 0) return;  // 0 * infinity would not be a number
-    const std::size_t place = find(more.event);
-    const curve made = place < ledger_.size() ? curves_[place] : curve_of(more.event);
-    for (std::size_t i = 0; i <= order_count; ++i) total[i] += static_cast<double>(more.count) * made[i];
+  /// Steps of one place of the ledger, and of `more` if it is of that kind. They are added before they meet a curve:
+  /// 99 steps and one more cost, in the last bit, what 100 cost.
+  [[nodiscard]] static double count_with(const entry& each, const entry* more) noexcept {
+    const bool alike = more != nullptr && more->event == each.event;
+    return static_cast<double>(each.count) + (alike ? static_cast<double>(more->count) : 0.0);
+  }
+  [[nodiscard]] bool is_apart(const entry* more) const noexcept {
+    return more != nullptr && more->count != 0 && find(more->event) == ledger_.size();
   }
 
-  [[nodiscard]] curve total_curve() const {
+  static void add(curve& total, double count, const curve& each) {
+    if (count == 0) return;  // 0 * infinity would not be a number
+    for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * each[i];
+  }
+  /// Curve of the ledger and `more` (which may be null).
+  [[nodiscard]] curve total_curve(const entry* more = nullptr) const {
     curve total{};
     for (std::size_t place = 0; place < ledger_.size(); ++place) {
-      if (ledger_[place].count == 0) continue;
-      const auto count = static_cast<double>(ledger_[place].count);
-      for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * curves_[place][i];
+      add(total, count_with(ledger_[place], more), curves_[place]);
     }
+    if (is_apart(more)) add(total, static_cast<double>(more->count), curve_of(more->event));
     return total;
   }
 
   /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
   [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
-    curve total = total_curve();
-    add_to(total, more);
+    const curve total = total_curve(&more);
     const auto keeps = [&](double order, double rdp) {
       return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
     };
@@ -176,12 +180,11 @@ class rdp_accountant {
   /// Total RDP at any order, of the ledger and `more` (which may be null).
   [[nodiscard]] double total_at(double order, const entry* more) const {
     double total = 0;
-    for (const entry& each : ledger_) {
-      if (each.count != 0) total += static_cast<double>(each.count) * renyi_divergence(each.event, order) * margin;
-    }
-    if (more != nullptr && more->count != 0) {
-      total += static_cast<double>(more->count) * renyi_divergence(more->event, order) * margin;
-    }
+    const auto add_steps = [&](double count, const sampled_gaussian_event& event) {
+      if (count != 0) total += count * (renyi_divergence(event, order) * margin);
+    };
+    for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
+    if (is_apart(more)) add_steps(static_cast<double>(more->count), more->event);
     return total;
   }
 

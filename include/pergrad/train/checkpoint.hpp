@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
 //
+// A run that is to go on in another process needs more than parameters: see resume.hpp.
+//
 // `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
 // never written: who has them can subtract the noise.
 #pragma once
@@ -13,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/file.hpp>
@@ -24,8 +27,9 @@ namespace detail {
 
 template <class Scalar>
 [[nodiscard]] std::string npy_header(std::size_t count) {
-  std::string dictionary = std::string{"{'descr': '"} + (sizeof(Scalar) == 4 ? "<f4" : "<f8") +
-                           "', 'fortran_order': False, 'shape': (" + std::to_string(count) + ",), }";
+  std::string dictionary = std::string{"{'descr': '<"} + (std::is_integral_v<Scalar> ? 'u' : 'f') +
+                           std::to_string(sizeof(Scalar)) + "', 'fortran_order': False, 'shape': (" +
+                           std::to_string(count) + ",), }";
   constexpr std::size_t preamble = 10;
   dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
   dictionary += '\n';
@@ -36,20 +40,22 @@ template <class Scalar>
   return header + dictionary;
 }
 
-}  // namespace detail
+/// An array as the bytes of a .npy file.
+template <class Value>
+[[nodiscard]] std::string npy_bytes(std::span<const Value> values) {
+  std::string bytes = npy_header<Value>(values.size());
+  const std::size_t start = bytes.size();
+  bytes.resize(start + values.size_bytes());
+  if (!values.empty()) std::memcpy(bytes.data() + start, values.data(), values.size_bytes());
+  return bytes;
+}
 
-/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
-/// file.
-template <class Network>
-void save_parameters(const Network& network, const std::string& path) {
-  using scalar = typename Network::scalar;
+/// The file appears whole or not at all. Throws std::runtime_error naming it.
+inline void write_whole_file(const std::string& path, const std::string& bytes) {
   const std::string unfinished = path + ".unfinished";
-  const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
-  const std::span<const scalar> values = network.all_parameters();
-  detail::file file = detail::open_file(unfinished, "wb");
-  const bool written = file != nullptr && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-                       std::fwrite(values.data(), sizeof(scalar), values.size(), file.get()) == values.size();
-  if (const bool closed = file != nullptr && std::fclose(file.release()) == 0; !written || !closed) {
+  file stream = open_file(unfinished, "wb");
+  const bool written = stream != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), stream.get()) == bytes.size();
+  if (const bool closed = stream != nullptr && std::fclose(stream.release()) == 0; !written || !closed) {
     static_cast<void>(std::remove(unfinished.c_str()));
     throw std::runtime_error("pergrad: " + path + ": cannot be written");
   }
@@ -57,6 +63,15 @@ void save_parameters(const Network& network, const std::string& path) {
     static_cast<void>(std::remove(unfinished.c_str()));
     throw std::runtime_error("pergrad: " + path + ": cannot be put in place");
   }
+}
+
+}  // namespace detail
+
+/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
+/// file.
+template <class Network>
+void save_parameters(const Network& network, const std::string& path) {
+  detail::write_whole_file(path, detail::npy_bytes<typename Network::scalar>(network.all_parameters()));
 }
 
 /// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and

@@ -18,6 +18,9 @@
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+struct checkpoint_access;
+}
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class dp_sgd;
 namespace unprotected {
@@ -74,6 +77,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
 
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend struct detail::checkpoint_access;
 
   void step_on_host(const dataset<input_value, target>& records) {
     bounded_total<Network>& total = this->part_->total;

@@ -70,6 +70,9 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
     require(options.clip.has_value(), "clip");
     if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
   }
+  if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
+    refuse("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+  }
   require(options.noise.has_value(), "noise");
   require(options.sampling.has_value(), "sampling");
   require(options.divisor.has_value(), "divisor");
