@@ -161,6 +161,29 @@ BOOST_AUTO_TEST_CASE(noise_has_the_bits_of_add_gaussian) {
   }
 }
 
+// Found by a search: at these steps a pair among the first three tiles has a first word below 6: there the third one
+// decides.
+BOOST_AUTO_TEST_CASE(a_third_word_has_the_host_s_bits) {
+  struct pair {
+    std::uint64_t at;
+    std::size_t tile;
+    std::size_t place;
+  };
+  constexpr pair pairs[] = {{830870, 0, 77}, {2217001, 1, 208}, {2733383, 1, 83}};
+  std::vector<std::uint32_t> blocks(256);
+  for (const auto& [at, tile, place] : pairs) {
+    pg::chacha20_keystream(key, pg::make_nonce(purpose, at), 48 * tile, std::span{blocks});
+    BOOST_TEST(blocks[16 * (place % 16) + place / 16] < 6U);
+    for (const dev::play_order order : orders) {
+      auto it = release<float>(1536, 1, at, 1.0);
+      std::vector<float> expected = added(it.lanes, 1, 1536);
+      pg::add_gaussian(key, purpose, at, 0, 1.0, std::span{expected});
+      it.run(order);
+      BOOST_TEST(same_bits(it.released, expected));
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(one_scalar_lane_gives_the_host_s_tile) {
   // Far tiles, up to the last one of a step.
   for (const std::uint64_t tile : {std::uint64_t{0}, std::uint64_t{70000}, pg::gaussians_per_step / 512 - 1}) {
@@ -168,14 +191,16 @@ BOOST_AUTO_TEST_CASE(one_scalar_lane_gives_the_host_s_tile) {
     std::vector<float> expected(512);
     pg::fill_gaussian(key, purpose, 9, 512 * tile, std::span{expected});
     for (std::uint32_t pair = 0; pair < 256; ++pair) {
-      std::uint32_t words[3][16];
-      for (std::uint32_t part = 0; part < 3; ++part) {
+      std::uint32_t words[2][16];
+      for (std::uint32_t part = 0; part < 2; ++part) {
         dev::make_random_block(stream, static_cast<std::uint32_t>(48 * tile) + 16 * part + pair % 16, words[part]);
       }
       float cosine = 0;
       float sine = 0;
       const std::size_t row = pair / 16;
-      pg::detail::box_muller<1>(words[0][row], words[1][row], words[2][row], cosine, sine);
+      BOOST_TEST_REQUIRE(words[0][row] >= pg::detail::first_long_radius);
+      pg::detail::box_muller<1>(pg::detail::short_uniform<1>(words[0][row], words[1][row]), words[1][row], cosine,
+                                sine);
       BOOST_TEST(std::bit_cast<std::uint32_t>(cosine) == std::bit_cast<std::uint32_t>(expected[pair]));
       BOOST_TEST(std::bit_cast<std::uint32_t>(sine) == std::bit_cast<std::uint32_t>(expected[256 + pair]));
     }

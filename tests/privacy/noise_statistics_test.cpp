@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/privacy/noise_statistics_test.cpp - 1.3e8 draws: moments, Kolmogorov-Smirnov, tails, independence.
+// tests/privacy/noise_statistics_test.cpp - 1.3e8 draws: moments, Kolmogorov-Smirnov, tails, radii with words of their
+// own, angles, independence.
 //
 // The key is fixed, so every statistic is one fixed number; thresholds are those of single tests at about 1e-4.
 #include <boost/test/unit_test.hpp>
@@ -53,6 +54,18 @@ void independent(const char* what, std::span<const float> a, std::span<const flo
   BOOST_TEST(std::abs(z[1]) < 4, what);
 }
 
+/// Largest distance between the share of sorted numbers below x and x itself, times the root of their number.
+double distance_from_uniform(std::vector<double> sorted) {
+  std::ranges::sort(sorted);
+  const auto count = static_cast<double>(sorted.size());
+  double distance = 0;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const double here = sorted[i] * count - static_cast<double>(i);
+    distance = std::max({distance, here, 1 - here});
+  }
+  return distance / std::sqrt(count);
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
@@ -66,6 +79,7 @@ BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
   constexpr std::size_t cells = 2 * reach * per_unit;
   std::vector<std::uint32_t> histogram(4 * cells);
   std::array<double, 4> moments{};
+  std::vector<double> long_radii;  // as uniform numbers, of pairs whose u is below 2^-16
   std::vector<float> z(chunk);
   for (std::size_t turn = 0; turn < chunks; ++turn) {
     // Eight steps, each read over a long range of elements.
@@ -81,6 +95,16 @@ BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
       ++histogram[(i % 4) * cells + static_cast<std::size_t>((z[i] + static_cast<float>(reach)) * per_unit)];
     }
     for (std::size_t i = 0; i < 4; ++i) moments[i] += sums[i];
+    for (std::size_t tile = 0; tile < chunk; tile += 512) {
+      for (std::size_t i = tile; i < tile + 256; ++i) {
+        const float square = z[i] * z[i] + z[i + 256] * z[i + 256];
+        if (square < 22) continue;
+        const auto x = static_cast<double>(z[i]);
+        const auto y = static_cast<double>(z[i + 256]);
+        const double u = std::exp(-(x * x + y * y) / 2);
+        if (u < 0x1p-16) long_radii.push_back(u * 0x1p16);
+      }
+    }
   }
   const std::array<double, 4> expected{0, 1, 0, 3};
   const std::array<double, 4> variance{1, 2, 15, 96};
@@ -104,7 +128,7 @@ BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
   BOOST_TEST_MESSAGE("Kolmogorov-Smirnov sqrt(n) D " << distance * std::sqrt(count));
   BOOST_TEST(distance * std::sqrt(count) < 2.22);  // exceeded with probability 1e-4
 
-  for (const int from : {1, 2, 3, 4, 5}) {
+  for (const double from : {1.0, 2.0, 3.0, 4.0, 4.5, 5.0}) {
     const double share = 2 * below(-from);
     const auto cut = static_cast<std::size_t>((reach - from) * per_unit);
     const double outside = cumulated[cut] + count - cumulated[cells - cut];
@@ -112,6 +136,36 @@ BOOST_AUTO_TEST_CASE(moments_distribution_and_tails) {
     BOOST_TEST_MESSAGE("beyond " << from << ": " << outside << ", z " << score);
     BOOST_TEST(std::abs(score) < 4);
   }
+
+  const double expected_radii = count / 2 * 0x1p-16;
+  const double score = (static_cast<double>(long_radii.size()) - expected_radii) / std::sqrt(expected_radii);
+  const double radii = distance_from_uniform(long_radii);
+  BOOST_TEST_MESSAGE(long_radii.size() << " radii beyond 4.71: z " << score << ", Kolmogorov-Smirnov " << radii);
+  BOOST_TEST(std::abs(score) < 4);
+  BOOST_TEST(radii < 2.22);
+}
+
+BOOST_AUTO_TEST_CASE(radius_and_angle_of_a_pair_are_uniform_and_independent) {
+  constexpr std::size_t count = 1 << 22;
+  constexpr std::size_t angles = 64;
+  constexpr std::size_t rings = 16;
+  const auto z = draws(11, 0, count);
+  std::vector<double> cells(angles * rings);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i % 512 >= 256) continue;
+    const auto x = static_cast<double>(z[i]);
+    const auto y = static_cast<double>(z[i + 256]);
+    const double turn = std::atan2(y, x) / (2 * std::acos(-1.0)) + 0.5;
+    const double u = std::exp(-(x * x + y * y) / 2);
+    const std::size_t angle = std::min(angles - 1, static_cast<std::size_t>(turn * angles));
+    ++cells[std::min(rings - 1, static_cast<std::size_t>(u * rings)) * angles + angle];
+  }
+  const double share = static_cast<double>(count) / 2 / (angles * rings);
+  double chi_square = 0;
+  for (const double cell : cells) chi_square += (cell - share) * (cell - share) / share;
+  const double freedom = angles * rings - 1;
+  BOOST_TEST_MESSAGE("chi square " << chi_square << " of " << freedom);
+  BOOST_TEST(std::abs(chi_square - freedom) < 4 * std::sqrt(2 * freedom));
 }
 
 BOOST_AUTO_TEST_CASE(elements_steps_and_purposes_are_independent) {

@@ -97,6 +97,17 @@ template <int Lanes>
 #endif
 }
 
+/// a + b, said as `product` is.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
 /// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
 [[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
 #ifdef __CUDA_ARCH__
@@ -140,35 +151,31 @@ template <int Lanes>
   }
 }
 
-/// Number of leading zero bits of x != 0.
+/// floor(log2 x) of a normal x > 0; where x < 0, 0.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
+    typename lanes<Lanes>::f32 x) noexcept {
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+  using f32 = typename lanes<Lanes>::f32;
+  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, -1, 4);
 #endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
+  return to_float<Lanes>(is_negative ? i32{} : exponent);
+}
+
+/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+  constexpr int positive_from_one_to_two = 4;
+  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, -1, 4);
 #endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
+  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }

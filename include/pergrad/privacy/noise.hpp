@@ -1,21 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/privacy/noise.hpp - Gaussian noise that is a pure function of key, purpose, step and element.
 //
-// Three ChaCha20 words make one pair of Gaussians by Box & Muller 1958:
-//     u = (high, low) as a 64-bit fraction,  z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
-// * The exponent of u comes from its leading zeros, 32 bits below them make its mantissa. Hence u reaches 2^-64 and |z|
-//   reaches sqrt(128 ln 2) = 9.419; a 24- or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an
-//   attacker could see. With u = (1 + f) 2^-k and 1/sqrt(2) <= 1 + f < sqrt(2), -2 ln u = 2 k ln 2 - 2 log1p(f); f is
-//   taken from the bits without cancellation, so u close to 1 keeps its relative precision too.
-// * v = (quadrant + 1/2 turn fraction g) / 4 with g in [-1/2, 1/2]: two short polynomials, no range reduction.
+// Two ChaCha20 words make one pair of Gaussians by Box & Muller 1958, and seldom three:
+//     z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
+// * u is a fraction of 40 bits, the first word and 8 bits of the second, and v has the other 24. Where the first word
+// is
+//   below 2^16, in 1 of 65,536 pairs, 32 bits of a third word continue u. So behind its leading zeros u keeps 25 bits
+//   or more, one more than a float has, down to 2^-48, and it reaches 2^-72: |z| reaches sqrt(144 ln 2) = 9.991. A 24-
+//   or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an attacker could see.
+// * u = (1 + t / 2) 2^k with -1 <= t <= 0, and -2 ln u = -2 k ln 2 - 2 log1p(t / 2), terms that are never negative.
+//   Read as a signed integer the first word is u below one half and u - 1 from there on, so u close to 1 keeps its
+//   relative precision too: the smallest radius is 9.5e-7.
+// * v is a quarter turn about one of the four axis directions and a place g in [-1/2, 1/2] on it: two short
+// polynomials,
+//   no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 units in the last place of a float.
 // * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
 //   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
-// Polynomials are Chebyshev fits rounded to float: relative errors 7.5e-9 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
+// Polynomials are best approximations rounded to float: relative errors 2.4e-8 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
 //
-// Which element uses which words: elements come in tiles of 512, a tile uses blocks 48 t ... 48 t + 47 of the nonce.
-// For row p = 0..15 and column c = 0..15, word p of blocks 48 t + c, 48 t + 16 + c and 48 t + 32 + c are high, low and
-// angle of a pair whose Gaussians are elements 512 t + 16 p + c (cosine) and 512 t + 256 + 16 p + c (sine). No order of
-// work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+// Which element uses which words: elements come in tiles of 512, a tile owns blocks 48 t ... 48 t + 47 of the nonce.
+// For row p = 0..15 and column c = 0..15, word p of blocks 48 t + c, 48 t + 16 + c and 48 t + 32 + c are the first,
+// second and third of a pair whose Gaussians are elements 512 t + 16 p + c (cosine) and 512 t + 256 + 16 p + c (sine).
+// A block with a third word is made for the pair that needs it. No order of work, no split of a range and no number of
+// threads can change a value. Nothing is kept: no state, no heap.
+//
+// The third word is a branch that depends on the noise: one tile in 256 takes longer. Who could time single tiles would
+// learn that a tile has a pair with a radius beyond sqrt(32 ln 2) = 4.71 sigma, and who times a whole step about how
+// many there are. That says nothing of the data, and of the noise no element, no sign and no sum; but the accountant
+// does not count it, as it counts no timing.
 #pragma once
 
 #include <algorithm>
@@ -68,6 +80,16 @@ struct tile_arrays {
   }
 };
 
+/// Where the first word of a pair is less, its radius has words of its own: 1 of 65,536 pairs.
+inline constexpr std::uint32_t first_long_radius = 0x1'0000;
+
+/// Makes the Gaussians of those pairs of a tile again whose first word is below `first_long_radius`. Word `lane` of row
+/// p of the columns [column, column + lanes) is first[p * lanes + lane], and so is the second. Scalar code for all
+/// families.
+void replace_long_radii(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, std::size_t column,
+                        std::size_t lanes, const std::uint32_t* first, const std::uint32_t* second,
+                        float (&z)[gaussian_tile]) noexcept;
+
 /// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused
 /// multiply-add (`sum` may be `out`). All families give the same bits.
 struct gaussian_kernels {
@@ -87,6 +109,19 @@ struct gaussian_kernels {
 namespace pergrad::inline v0_1 {
 
 namespace detail {
+
+[[gnu::cold]] inline void replace_long_radii(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                                             std::size_t column, std::size_t lanes, const std::uint32_t* first,
+                                             const std::uint32_t* second, float (&z)[gaussian_tile]) noexcept {
+  for (std::size_t at = 0; at < 16 * lanes; ++at) {
+    if (first[at] >= first_long_radius) continue;
+    const std::size_t row = at / lanes;
+    const std::size_t place = 16 * row + column + at % lanes;
+    const std::uint32_t third =
+        chacha20_block(key, nonce, static_cast<std::uint32_t>(48 * tile + 32 + place % 16))[row];
+    box_muller<1>(long_uniform(first[at], second[at], third), second[at], z[place], z[256 + place]);
+  }
+}
 
 /// The kernels of a family, which must be compiled into the program.
 [[nodiscard]] inline const gaussian_kernels& gaussians_of(on_host::kernel_family family) noexcept {
@@ -198,8 +233,8 @@ requires(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>) void f
                                          });
 }
 
-/// The one standard Gaussian z(element), made by scalar code from three scalar ChaCha20 blocks: slow, and equal bit for
-/// bit to what the functions above give.
+/// The one standard Gaussian z(element), made by scalar code from two or three scalar ChaCha20 blocks: slow, and equal
+/// bit for bit to what the functions above give.
 [[nodiscard]] inline float gaussian(const chacha_key& key, random_purpose purpose, std::uint64_t step,
                                     std::uint64_t element) {
   detail::require_gaussians(element, 1);
@@ -207,10 +242,14 @@ requires(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>) void f
   const auto place = static_cast<std::uint32_t>(element % detail::gaussian_tile);
   const auto block = static_cast<std::uint32_t>(48 * (element / detail::gaussian_tile)) + place % 16;
   const std::size_t row = place % 256 / 16;
+  const std::uint32_t first = chacha20_block(key, nonce, block)[row];
+  const std::uint32_t second = chacha20_block(key, nonce, block + 16)[row];
+  const float y = first < detail::first_long_radius
+                      ? detail::long_uniform(first, second, chacha20_block(key, nonce, block + 32)[row])
+                      : detail::short_uniform<1>(first, second);
   float along_cosine = 0;
   float along_sine = 0;
-  detail::box_muller<1>(chacha20_block(key, nonce, block)[row], chacha20_block(key, nonce, block + 16)[row],
-                        chacha20_block(key, nonce, block + 32)[row], along_cosine, along_sine);
+  detail::box_muller<1>(y, second, along_cosine, along_sine);
   return place < 256 ? along_cosine : along_sine;
 }
 

@@ -6,53 +6,61 @@
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
+/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
+/// Below `first_long_radius` y is positive and means nothing.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
+    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const u32 zero{};
-  const auto top_is_empty = high == zero;
-  const u32 upper = top_is_empty ? (low | 1U) : high;
-  const u32 lower = top_is_empty ? zero : low;
-  const u32 shift = leading_zeros<Lanes>(upper);
-  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
-  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
-  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
-  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
-  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
-  const u32 exponent =
-      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
-  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
-  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
+  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
+  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
+  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
 }
 
-/// Two Gaussians from three words.
+/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
+[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
+                                                   std::uint32_t third) noexcept {
+  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
+  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
+}
+
+/// -2 ln(u) for a `y` as `short_uniform` describes it.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                                         const typename lanes<Lanes>::u32& low,
-                                                         const typename lanes<Lanes>::u32& angle,
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    const typename lanes<Lanes>::f32& y) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
+  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
+  const f32 k = exponent_or_zero<Lanes>(y);
+  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
+}
+
+/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
+                                                         const typename lanes<Lanes>::u32& second,
                                                          typename lanes<Lanes>::f32& along_cosine,
                                                          typename lanes<Lanes>::f32& along_sine) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g =
-      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
+  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
+  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
+  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
   const f32 g2 = product<Lanes>(g, g);
   f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
@@ -64,14 +72,11 @@ template <int Lanes>
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
-  const auto odd = (angle & 0x4000'0000U) != u32{};
-  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
-  const u32 negative_sine = angle & 0x8000'0000U;
-  const f32 x = odd ? s : c;
-  const f32 y = odd ? c : s;
-  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
-  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
+  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
+  const auto swapped = __builtin_bit_cast(i32, second) < 0;
+  along_cosine = product<Lanes>(radius, swapped ? s : c);
+  along_sine = product<Lanes>(radius, swapped ? c : s);
 }
 
 /// All 512 Gaussians of one tile.
@@ -80,19 +85,31 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
                                const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
-  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+  constexpr auto width = static_cast<std::size_t>(Lanes);
+  for (std::size_t column = 0; column < 16; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) {
-      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 2; ++part) {
+      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
       chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     }
+    u32 least = words[0][0];
     for (std::size_t row = 0; row < 16; ++row) {
+      least = words[0][row] < least ? words[0][row] : least;
       f32 along_cosine;
       f32 along_sine;
-      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
       std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
       std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+    std::uint32_t least_of_lane[width];
+    std::memcpy(least_of_lane, &least, sizeof least);
+    bool any = false;
+    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
+    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
+      std::uint32_t scalars[2][16 * width];
+      std::memcpy(scalars, words, sizeof words);
+      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
     }
   }
 }

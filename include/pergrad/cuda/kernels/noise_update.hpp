@@ -4,9 +4,10 @@
 //   s = ((lane_0 + lane_1) + lane_2) + ...;  r = fma(deviation, z, s);  parameters <- rule(r)
 //
 // Noise is never stored: a block makes one tile of 512 Gaussians (privacy/noise.hpp says from which words) and uses
-// them. 48 threads make the 48 ChaCha20 blocks of the tile while the others read the lanes; then each of 256 threads
-// turns three words into two Gaussians. So its bits are those of `add_gaussian`, and the update's those of the host's
-// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// them. 32 threads make 32 ChaCha20 blocks of the tile while the others read the lanes; then each of 256 threads turns
+// two words into two Gaussians, or makes the block of a third one where the first is small. So its bits are those of
+// `add_gaussian`, and the update's those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the
+// same numbers.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +54,17 @@ PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint3
   block[12] += counter;
 }
 
+/// Word `word` of that block. An index would put the block into memory.
+[[nodiscard]] PERGRAD_HD inline std::uint32_t random_word(const random_stream& stream, std::uint32_t counter,
+                                                          int word) noexcept {
+  std::uint32_t block[16];
+  make_random_block(stream, counter, block);
+  std::uint32_t chosen = 0;
+  PERGRAD_UNROLL
+  for (int i = 0; i < 16; ++i) chosen = i == word ? block[i] : chosen;
+  return chosen;
+}
+
 /// Which rule of optim/rules.hpp `update_kernel` applies.
 namespace update {
 inline constexpr int release_only = 0;  ///< none: the sum, divided by `divisor`, is written to `released`
@@ -84,7 +96,7 @@ struct update_kernel {
   static_assert(tile == 2 * threads);
   static constexpr int part = 16 * 16 + 16;  // words of 16 blocks, and 16 more so that two parts meet no bank twice
   struct shared_type {
-    std::uint32_t words[3 * part];
+    std::uint32_t words[2 * part];
   };
 
   const step_state* state;  ///< a state that is not the last of its batch: the kernel does nothing
@@ -113,7 +125,7 @@ struct update_kernel {
         const std::int64_t element = begin + half * threads + t;
         if (element < count) sums[t][half] = sum_of_lanes(element);
       }
-      if (noise != 0 && t < 48) {
+      if (noise != 0 && t < 32) {
         std::uint32_t words[16];
         make_random_block(at_step(settings.noise, state->noise_step),
                           static_cast<std::uint32_t>(48 * block.index() + t), words);
@@ -123,8 +135,14 @@ struct update_kernel {
     block.each([&](int t) {
       float gaussians[2] = {0, 0};
       if (noise != 0) {
-        pergrad::detail::box_muller<1>(shared.words[t], shared.words[part + t], shared.words[2 * part + t],
-                                       gaussians[0], gaussians[1]);
+        const std::uint32_t words[2] = {shared.words[t], shared.words[part + t]};
+        float y = pergrad::detail::short_uniform<1>(words[0], words[1]);
+        if (words[0] < pergrad::detail::first_long_radius) {
+          const auto third = random_word(at_step(settings.noise, state->noise_step),
+                                         static_cast<std::uint32_t>(48 * block.index() + 32 + t % 16), t / 16);
+          y = pergrad::detail::long_uniform(words[0], words[1], third);
+        }
+        pergrad::detail::box_muller<1>(y, words[1], gaussians[0], gaussians[1]);
       }
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
