@@ -22,6 +22,7 @@ FRAMEWORKS = {
     "torch": (False, "torch_plain", "eager"),
     "torch_channels_last": (False, "torch_plain", "channels_last"),
     "torch_compile": (False, "torch_plain", "compile"),
+    "torch_compile_channels_last": (False, "torch_plain", "compile_channels_last"),
     "jax": (False, "jax_plain", "jit"),
     "pergrad_dp": (True, None, "dp"),
     "opacus_hooks": (True, "opacus_dp", "hooks"),

@@ -100,7 +100,7 @@ def markdown(machine, rows):
 
 
 COLOURS = {(False, False): "#9aa5b1", (True, False): "#627d98", (False, True): "#f0b429", (True, True): "#cb6e17"}
-BAR, GAP, LABEL, LENGTH = 14, 4, 170, 520
+BAR, GAP, LABEL, LENGTH = 14, 4, 190, 520
 
 
 def panel(title, rows, top):

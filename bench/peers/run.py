@@ -200,7 +200,7 @@ def run_task(task_name, batches, frameworks, cores, seconds, scratch, logs, load
     folder = BUILD / task_name
     initial = write_problem(task, folder)
     if len(task.input) != 3:
-        frameworks = [name for name in frameworks if name != "torch_channels_last"]
+        frameworks = [name for name in frameworks if not name.endswith("channels_last")]
     if any(FRAMEWORKS[name][1] is None for name in frameworks):
         build_ours(folder)
     threads = str(len(cores))

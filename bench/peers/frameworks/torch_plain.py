@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch without privacy: eager, eager with channels-last images, compiled. The base of all other PyTorch peers."""
+"""PyTorch without privacy: eager and compiled, with images stored either way. The base of all other PyTorch peers."""
 
 import os
 
@@ -25,7 +25,7 @@ def records(inputs, targets, variant):
 
 
 def memory_format(dimensions, variant):
-    return torch.channels_last if variant == "channels_last" and dimensions == 3 else torch.contiguous_format
+    return torch.channels_last if variant.endswith("channels_last") and dimensions == 3 else torch.contiguous_format
 
 
 def flat(tensors):
@@ -74,7 +74,7 @@ class Training(TorchTraining):
         def loss(x, y):
             return criterion(self.module(x), y)
 
-        if variant == "compile":
+        if variant.startswith("compile"):
             torch._dynamo.reset()
             self.loss = torch.compile(loss, dynamic=False)
         else:
