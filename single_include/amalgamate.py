@@ -75,6 +75,9 @@ def amalgamate():
         "// Generated from include/ by single_include/amalgamate.py; do not edit.",
         "#ifndef PERGRAD_SINGLE_HEADER_INCLUDED",
         "#define PERGRAD_SINGLE_HEADER_INCLUDED",
+        "#ifdef PERGRAD_FOLDER_INCLUDED  // by a header of the folder: all that follows would be defined again",
+        '#include "pergrad: a header of pergrad/include comes before the single header: compile with one of both"',
+        "#endif",
         "",
     ]
     expand(ROOT, set(), lines)

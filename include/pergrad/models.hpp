@@ -11,6 +11,10 @@
 //   ResNet          He et al. 2015, arXiv:1512.03385; group normalisation after Wu & He 2018, arXiv:1803.08494
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <cstddef>
 #include <ratio>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/train/resume_test.cpp - a run in two parts has the bits, the steps and the epsilon of one; no key is written;
+// rates change from a step on;
 // files that do not fit are refused and change nothing.
 #include <filesystem>
 #include <fstream>
@@ -101,6 +102,32 @@ BOOST_AUTO_TEST_CASE(frozen_held_and_random_parts_go_on_as_well) {
   for (std::size_t i = 0; i < classes.size(); ++i) classes[i] = static_cast<std::int32_t>(i % 3);
   const pg::dataset<std::int32_t, std::int32_t> records{ids, classes, reader::input_shape};
   two_parts_are_one<reader>(with_adam(), records);
+}
+
+// A schedule: the rate that is set is the rate that a run would have with it from there on.
+BOOST_AUTO_TEST_CASE(a_rate_that_is_set_is_that_of_the_next_steps) {
+  const scratch_file file;
+  const clouds data{200};
+  const pg::host exec{pg::threads{2}};
+  for (const pg::dp_sgd_options& options : {usual_options(), with_momentum(), with_adam()}) {
+    classifier scheduled{exec, pg::kaiming_uniform{1}}, resumed{exec, pg::zeros{}};
+    pg::dp_sgd trainer{exec, scheduled, loss{}, options, pg::seeded_generator{5}};
+    for (int step = 0; step < 3; ++step) trainer.step(data.records());
+    pg::save_checkpoint(trainer, file.path);
+    const pg::learning_rate later{options.learning_rate->value() / 3};
+    trainer.set_learning_rate(later);
+    for (int step = 0; step < 3; ++step) trainer.step(data.records());
+
+    pg::dp_sgd_options changed = options;
+    changed.learning_rate = later;
+    pg::dp_sgd other{exec, resumed, loss{}, changed, pg::seeded_generator{5}};
+    pg::load_checkpoint(other, file.path);
+    const std::vector<float> before = parameters_of(resumed);
+    for (int step = 0; step < 3; ++step) other.step(data.records());
+    BOOST_TEST((parameters_of(scheduled) == parameters_of(resumed)));
+    BOOST_TEST((parameters_of(resumed) != before));
+    BOOST_TEST(trainer.options().learning_rate->value() == later.value());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_budget_is_that_of_both_parts) {

@@ -101,6 +101,8 @@ class network_trainer {
 
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { captured_ = false; }
+  /// Of the next step on: every replay is told its rate.
+  void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after

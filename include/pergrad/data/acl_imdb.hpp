@@ -14,6 +14,10 @@
 // DP-SGD does not account for: take a public word list then (`vocabulary`).
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <array>
 #include <cstddef>

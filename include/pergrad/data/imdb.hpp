@@ -15,6 +15,10 @@
 // (f is applied to start_char too). With the defaults 0 is free for padding, 1 starts a review, 2 is a rare word.
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>

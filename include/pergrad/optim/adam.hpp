@@ -51,6 +51,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     detail::require_adam_options(options);
   }
 
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
  private:
   friend struct optimizer_access;
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }

@@ -36,6 +36,9 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
  private:
   friend struct optimizer_access;
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }

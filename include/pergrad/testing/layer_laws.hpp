@@ -19,6 +19,10 @@
 // No test framework is needed, and nothing here is random: a seed makes everything.
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <array>
 #include <cmath>

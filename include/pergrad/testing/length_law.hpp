@@ -14,6 +14,10 @@
 // far.
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -11,6 +11,10 @@
 // For an empty D there is no rounding and no allowance: a single sample must stay within Delta exactly.
 #pragma once
 
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

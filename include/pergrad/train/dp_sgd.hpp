@@ -46,6 +46,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   using base::on_a_device;
   using base::options;
   using base::records_changed;
+  using base::set_learning_rate;
   using base::steps;
   using base::within_budget;
 

@@ -175,6 +175,16 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
     if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
     return update_;
   }
+  /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
+  /// number of steps, say.
+  void set_learning_rate(learning_rate rate) {
+    options_.learning_rate = rate;
+    if constexpr (on_a_device) {
+      part_->set_learning_rate(rate);
+    } else {
+      std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, part_->optimizer);
+    }
+  }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
   /// memory anyway.

@@ -30,7 +30,7 @@ struct dp_sgd_options {
   std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
   std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
   std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  std::optional<pergrad::learning_rate> learning_rate;
+  std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
