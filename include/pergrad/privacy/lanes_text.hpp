@@ -16,6 +16,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+#if defined(__clang__)
+inline constexpr std::uint16_t all_lanes = 0xffff;
+#else
+inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
+#endif
+#endif
+
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
@@ -160,7 +168,7 @@ template <int Lanes>
   const auto is_negative = __builtin_bit_cast(i32, x) < 0;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
   using f32 = typename lanes<Lanes>::f32;
-  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, -1, 4);
+  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
 #endif
   const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
   return to_float<Lanes>(is_negative ? i32{} : exponent);
@@ -173,7 +181,7 @@ template <int Lanes>
   using u32 = typename lanes<Lanes>::u32;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
   constexpr int positive_from_one_to_two = 4;
-  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, -1, 4);
+  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
 #endif
   return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }

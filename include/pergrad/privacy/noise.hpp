@@ -4,16 +4,14 @@
 // Two ChaCha20 words make one pair of Gaussians by Box & Muller 1958, and seldom three:
 //     z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
 // * u is a fraction of 40 bits, the first word and 8 bits of the second, and v has the other 24. Where the first word
-// is
-//   below 2^16, in 1 of 65,536 pairs, 32 bits of a third word continue u. So behind its leading zeros u keeps 25 bits
-//   or more, one more than a float has, down to 2^-48, and it reaches 2^-72: |z| reaches sqrt(144 ln 2) = 9.991. A 24-
-//   or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an attacker could see.
+//   is below 2^16, in 1 of 65,536 pairs, 32 bits of a third word continue u. So behind its leading zeros u keeps 25
+//   bits or more, one more than a float has, down to 2^-48, and it reaches 2^-72: |z| reaches sqrt(144 ln 2) = 9.991. A
+//   24- or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an attacker could see.
 // * u = (1 + t / 2) 2^k with -1 <= t <= 0, and -2 ln u = -2 k ln 2 - 2 log1p(t / 2), terms that are never negative.
 //   Read as a signed integer the first word is u below one half and u - 1 from there on, so u close to 1 keeps its
 //   relative precision too: the smallest radius is 9.5e-7.
 // * v is a quarter turn about one of the four axis directions and a place g in [-1/2, 1/2] on it: two short
-// polynomials,
-//   no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 units in the last place of a float.
+//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 last places of a float.
 // * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
 //   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
 // Polynomials are best approximations rounded to float: relative errors 2.4e-8 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
