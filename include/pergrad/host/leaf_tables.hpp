@@ -127,8 +127,13 @@ struct leaf_tables {
         if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
       }
       if (largest == nullptr) return;
-      largest->late = t.has_late = true;
-      kept -= round_up(largest->size());
+      // With those that read the same delta.
+      for (std::size_t k = 0; k != t.outer_count; ++k) {
+        outer_leaf& leaf = t.outer[k];
+        if (leaf.node != largest->node || leaf.method != norm_method::instantiate) continue;
+        leaf.late = t.has_late = true;
+        kept -= round_up(leaf.size());
+      }
     }
   }
 
