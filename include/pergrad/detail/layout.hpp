@@ -166,15 +166,18 @@ class run_cursor {
 /// Precondition: their arrangements agree.
 template <class Function>
 constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) {
-  if (a.dense() && b.dense()) {
-    f(a.start, b.start, a.values.size());
-    return;
-  }
-  const index count = a.values.width * a.values.channels;
-  for (index plane = 0; plane < a.values.depth; ++plane) {
-    const index a_start = a.start + plane * a.plane;
-    const index b_start = b.start + plane * b.plane;
-    for (index i = 0; i < a.values.height; ++i) f(a_start + i * a.row, b_start + i * b.row, count);
+  // One call of f: it is inlined here, and many functions are made of this one.
+  const bool dense = a.dense() && b.dense();
+  const index count = dense ? a.values.size() : a.values.width * a.values.channels;
+  const index lines = dense ? 1 : a.values.depth * a.values.height;
+  index plane = 0;
+  index row = 0;
+  for (index line = 0; line < lines; ++line) {
+    f(a.start + plane * a.plane + row * a.row, b.start + plane * b.plane + row * b.row, count);
+    if (++row == a.values.height) {
+      row = 0;
+      ++plane;
+    }
   }
 }
 

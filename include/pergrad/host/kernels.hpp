@@ -76,7 +76,7 @@ inline void transfer(const layout& from, const Scalar* values, const layout& to,
   }
 }
 template <class Scalar>
-inline void fill_zero(const layout& to, Scalar* out) {
+[[gnu::noinline]] void fill_zero(const layout& to, Scalar* out) {
   for_each_stretch(to, to, [&](index target, index, index count) { std::fill_n(out + target, count, Scalar{0}); });
 }
 

@@ -80,7 +80,7 @@ struct tile_width {
   const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
-/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors.
+/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
 struct tile_family {
   std::size_t lanes;

@@ -32,13 +32,15 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
+/// The baseline of a program that has better families as well: it is there to be right.
+inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
+
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
 /// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for. The
-/// baseline of a program that has better families as well is there to be right: one tile a width is less to compile.
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
-  if (PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0) return false;
+  if (few_tiles) return false;
   return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
 }
 /// Rows of the smallest tile that forms so many.
@@ -169,63 +171,57 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
-/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
-                          vector<double>& high, const Lanes& lanes) noexcept {
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
   } else if constexpr (How == kind::store_bias) {
     lanes.store(out, load(sums) + lanes.load(bias));
   } else {
-    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
-    if constexpr (How != kind::squares_only) {
-      lanes.store(out, value);
-    }
-    if constexpr (How != kind::store) {
-      if constexpr (sizeof(Scalar) == sizeof(double)) {
-        low += value * value;
-      } else {
-        using half = typename vector_detail::vector_of<Scalar>::half_type;
-        half halves[2];
-        std::memcpy(halves, &value, sizeof value);
-        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
-        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
-        low += first * first;
-        high += second * second;
-      }
-    }
+    lanes.store(out, load(sums));
   }
 }
 
+/// The squares of what lies there.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
+  const vector<double> wide = widen(load_narrow(from));
+  return wide * wide;
+}
+
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice.
+/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
+/// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
 [[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                                    const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts =
-      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
   constexpr std::size_t second = epilogue::square_chains / 2;
   vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
-  const std::size_t in_row = task.vectors * parts;
+  const bool whole = task.last == lanes;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const first_lanes<Scalar> last{task.last};
+  alignas(vector_bytes) Scalar tail[lanes];
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
-    const auto square = [here](std::size_t part) {
-      const vector<double> wide = widen(load_narrow(here + part * step));
-      return wide * wide;
-    };
     std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4) {
-      chains[0] += square(part);
-      chains[1] += square(part + 1);
-      chains[2] += square(part + 2);
-      chains[3] += square(part + 3);
+    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
+      chains[0] += square_of(here);
+      chains[1] += square_of(here + step);
+      chains[2] += square_of(here + 2 * step);
+      chains[3] += square_of(here + 3 * step);
     }
-    for (; part < in_row; part += parts) {
-      chains[0] += square(part);
-      if constexpr (parts == 2) chains[1] += square(part + 1);
+    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
+      if (left == parts && !whole) {
+        store(tail, last.load(here));
+        here = tail;
+      }
+      chains[0] += square_of(here);
+      if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
@@ -237,43 +233,24 @@ template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const Scalar* sums = task.sums;
-  vector<double> low{};
-  vector<double> high{};
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    low = load(task.how.squares);
-    high = load(task.how.squares + epilogue::square_chains / 2);
-  }
   for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
     for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
-      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, low, high, last);
+    finish_vector<How>(sums, out, bias, last);
     sums += lanes;
-  }
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    store(task.how.squares, low);
-    store(task.how.squares + epilogue::square_chains / 2, high);
   }
 }
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else if constexpr (squared) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
   }
@@ -282,17 +259,21 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
 template <class Scalar>
 void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
-  switch (task.how.what) {
-    case kind::store:
-      return finish_as<kind::store>(task);
-    case kind::add:
-      return finish_as<kind::add>(task);
-    case kind::store_bias:
-      return finish_as<kind::store_bias>(task);
-    case kind::squares_only:
-      return finish_as<kind::squares_only>(task);
-    case kind::squares_store:
-      return finish_as<kind::squares_store>(task);
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
+    if (what == kind::squares_only) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
   }
 }
 
@@ -312,7 +293,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
+     width<Scalar, few_tiles ? 2 : 8>::value},
     &finish<Scalar>};
 
 }
