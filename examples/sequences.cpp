@@ -36,6 +36,15 @@ static_assert(adapted::parameter_count == 8 * (8 + 1) + 2 * (8 + 5) + 3 * (5 + 1
 static_assert(adapted::frozen_parameter_count == 20 * 8 + 5 * (8 + 1));
 // [snippet end]
 
+// [snippet: adapted_attention]
+// multihead_attention<2> on 8 features, not trained, with adapters of rank 4 on its two projections: W and b of both
+// are in_proj_weight, in_proj_bias, out_proj.weight and out_proj.bias.
+using adapted_attention = pg::sequential<pg::lora<4, pg::linear<3 * 8>>, pg::scaled_dot_product_attention<2>,  //
+                                         pg::lora<4, pg::linear<8>>>;
+using fine_tuned = pg::network<pg::shape{6, 8}, adapted_attention, pg::mean_over_positions, pg::linear<3>>;
+static_assert(fine_tuned::parameter_count == 4 * (8 + 24) + 4 * (8 + 8) + 3 * (8 + 1));
+// [snippet end]
+
 bool all_fine = true;
 void expect(bool holds, const char* what) {
   std::printf("%s: %s\n", holds ? "yes" : "NO", what);

@@ -69,6 +69,7 @@
 #include <pergrad/layers/rms_norm.hpp>
 #include <pergrad/layers/rnn.hpp>
 #include <pergrad/layers/scale.hpp>
+#include <pergrad/layers/scaled_dot_product_attention.hpp>
 #include <pergrad/layers/select_last.hpp>
 #include <pergrad/layers/sequence_bias.hpp>
 #include <pergrad/layers/sequential.hpp>

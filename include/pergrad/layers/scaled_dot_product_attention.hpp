@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/layers/scaled_dot_product_attention.hpp - attention without its projections, for projections of one's own
+//
+//     X = [Q | K | V];    Y = the heads' softmax(Q K^T / sqrt(d)) V, side by side
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Between two linear layers this is
+// multi-head attention, with the same parameters in the same order; between adapters it is attention with adapters.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <pergrad/detail/attention.hpp>
+#include <pergrad/detail/attention_layout.hpp>
+#include <pergrad/detail/mistakes.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
+/// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
+/// Options in any order: `causal`, `attention_dropout<std::ratio<1, 10>>`. No parameters. PyTorch:
+/// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
+/// by any other.
+template <std::size_t Heads, class... Options>
+struct scaled_dot_product_attention {
+  static constexpr bool on_tiles = true;
+  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.wrong_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
+    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
+    if (Heads == 0) return detail::mistake::zero_is_no_size;
+    return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const detail::attention_layout at = lay_out(tile.in);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
+      detail::attend(tile, at, b, tile.length(b), tile.length(b));
+      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    if (!tile.wants_dx) return;
+    const detail::attention_layout at = lay_out(tile.in);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
+      std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    const shape of_one{in.e0, in.e1 / 3};
+    return detail::lay_out_attention(of_one, of_one, Heads, true, options);
+  }
+};
+
+}  // namespace pergrad::inline v0_1
