@@ -3,6 +3,9 @@
 // Generated from include/ by single_include/amalgamate.py; do not edit.
 #ifndef PERGRAD_SINGLE_HEADER_INCLUDED
 #define PERGRAD_SINGLE_HEADER_INCLUDED
+#ifdef PERGRAD_FOLDER_INCLUDED  // by a header of the folder: all that follows would be defined again
+#include "pergrad: a header of pergrad/include comes before the single header: compile with one of both"
+#endif
 
 // pergrad/pergrad.hpp - everything: networks, per-sample gradients, differential privacy, training
 
@@ -414,6 +417,9 @@ template <class Where, class Layer, class Given> struct ties_nest {
 template <class Where, class Layer, class Given> struct branches_differ_in_length {
   static_assert(never<Where>, "samples here have lengths of their own, and of some lengths the two branches that are put together leave different numbers of positions: give both the same kernels, strides and padding; see docs/layers.md");
 };
+template <class Where, class Layer, class Given> struct branches_not_given {
+  static_assert(never<Where>, "pergrad::cross_attention takes the number of heads, pergrad::queries<layers...>, pergrad::memory<layers...> and then its options, in this order; see docs/layers.md");
+};
 template <class Where, class Layer, class Given> struct lengths_are_lost {
   static_assert(never<Where>, "samples here have lengths of their own, and this layer does not say what becomes of positions beyond them: reduce with pergrad::mean_over_positions or pergrad::select_last first; see docs/layers.md");
 };
@@ -519,6 +525,7 @@ template <class Method, class Entries> struct method_not_offered {
 //
 // Both are views: the caller owns the numbers. A batch of a data set is a list of record numbers; no sample is copied.
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -741,11 +748,35 @@ class dataset {
 
 namespace detail {
 
+/// Whether values of one shape mean, in the same order, values of the other: the same extents but for those of 1, or
+/// one of both is a plain row. {height, width, channels} is not {channels, height, width}, although the size is the
+/// same.
+[[nodiscard]] constexpr bool means_the_same(const shape& given, const shape& wanted) noexcept {
+  const auto extents = [](const shape& of, std::size_t(&kept)[4]) {
+    std::size_t count = 0;
+    for (std::size_t axis = 0; axis < of.rank(); ++axis) {
+      if (of[axis] > 1) kept[count++] = of[axis];
+    }
+    return count;
+  };
+  std::size_t left[4]{}, right[4]{};
+  const std::size_t count = extents(given, left), wanted_count = extents(wanted, right);
+  if (count <= 1 || wanted_count <= 1) return given.size() == wanted.size();
+  return count == wanted_count && std::equal(left, left + count, right);
+}
+
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
 inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size()) {
     throw_invalid_argument(
         {"pergrad: ", where, ": records have ", given.size(), " input values, the network takes ", wanted.size()});
+  }
+  if (!means_the_same(given, wanted)) {
+    const auto number = [](const shape& of, std::size_t axis) { return axis < of.rank() ? of[axis] : 1; };
+    throw_invalid_argument({"pergrad: ", where, ": records have extents ", number(given, 0), ", ", number(given, 1),
+                            ", ", number(given, 2), ", ", number(given, 3), ", the network takes ", number(wanted, 0),
+                            ", ", number(wanted, 1), ", ", number(wanted, 2), ", ", number(wanted, 3),
+                            ": values in another order?"});
   }
   if (given.ids > wanted.ids) {
     throw_invalid_argument(
@@ -1301,13 +1332,18 @@ namespace detail::idx {
   return text;
 }
 
-/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error.
-[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path) {
+/// Reads a whole file of any kind (a pipe too: its size is not asked for). Throws std::runtime_error; if the file is
+/// missing and `source` says where one gets it, the message repeats that and where to put it.
+[[nodiscard]] inline std::vector<std::uint8_t> read_bytes(const std::string& path, std::string_view source = {}) {
   const auto fail = [&path](const char* verb) {
     throw std::runtime_error("pergrad: cannot " + std::string(verb) + " " + path + ": " +
                              std::generic_category().message(errno));
   };
   const file stream = open_file(path, "rb");
+  if (!stream && errno == ENOENT && !source.empty()) {
+    throw std::runtime_error("pergrad: cannot find " + path + "; get it from " + std::string(source) +
+                             " and save it as " + path);
+  }
   if (!stream) {
     fail("open");
   }
@@ -1398,13 +1434,10 @@ namespace detail::idx {
 /// Reads one uncompressed IDX file. Throws std::runtime_error as parse_idx, or if the file cannot be opened or read; if
 /// it is missing, the message says where the data sets in this format come from and where to put them.
 [[nodiscard]] inline idx_array read_idx(const std::string& path) {
-  if (detail::open_file(path, "rb") == nullptr && errno == ENOENT) {
-    throw std::runtime_error("pergrad: cannot find " + path +
-                             "; get it from the Debian package dataset-fashion-mnist (Fashion-MNIST) or from "
-                             "http://yann.lecun.com/exdb/mnist/ (MNIST), unpack it with gzip -d and save it as " +
-                             path);
-  }
-  return parse_idx(detail::idx::read_bytes(path), path);
+  constexpr std::string_view source =
+      "the Debian package dataset-fashion-mnist (Fashion-MNIST) or from http://yann.lecun.com/exdb/mnist/ (MNIST), "
+      "unpack it with gzip -d";
+  return parse_idx(detail::idx::read_bytes(path, source), path);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -1536,8 +1569,6 @@ inline void append(std::span<const std::uint8_t> bytes, std::string_view name, c
 
 }  // namespace pergrad::inline v0_1
 // pergrad/data/sequences.hpp - labelled sequences of ids of different lengths, and the rectangle that a network takes
-
-#include <algorithm>
 
 namespace pergrad::inline v0_1 {
 
@@ -2059,7 +2090,8 @@ enum class mistake {
   not_on_tiles,
   heads_do_not_divide,
   branches_do_not_fit,
-  branches_differ_in_length
+  branches_differ_in_length,
+  branches_not_given
 };
 
 /// Stands in the place of a composition with an option (or a layer) that is none of its own, and says so.
@@ -2575,6 +2607,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::tied_blocks_differ) return std::type_identity<tied_blocks_differ<Where, Layer, Given>>{};
   else if constexpr (What == mistake::lengths_are_lost) return std::type_identity<lengths_are_lost<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_differ_in_length) return std::type_identity<branches_differ_in_length<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {
@@ -2790,15 +2823,18 @@ class run_cursor {
 /// Precondition: their arrangements agree.
 template <class Function>
 constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) {
-  if (a.dense() && b.dense()) {
-    f(a.start, b.start, a.values.size());
-    return;
-  }
-  const index count = a.values.width * a.values.channels;
-  for (index plane = 0; plane < a.values.depth; ++plane) {
-    const index a_start = a.start + plane * a.plane;
-    const index b_start = b.start + plane * b.plane;
-    for (index i = 0; i < a.values.height; ++i) f(a_start + i * a.row, b_start + i * b.row, count);
+  // One call of f: it is inlined here, and many functions are made of this one.
+  const bool dense = a.dense() && b.dense();
+  const index count = dense ? a.values.size() : a.values.width * a.values.channels;
+  const index lines = dense ? 1 : a.values.depth * a.values.height;
+  index plane = 0;
+  index row = 0;
+  for (index line = 0; line < lines; ++line) {
+    f(a.start + plane * a.plane + row * a.row, b.start + plane * b.plane + row * b.row, count);
+    if (++row == a.values.height) {
+      row = 0;
+      ++plane;
+    }
   }
 }
 
@@ -2920,7 +2956,7 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
-  bool late = false;  ///< formed once the backward pass is through the network, just before it is added up
+  bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves
@@ -3417,9 +3453,9 @@ struct vector_of;
 template <>
 struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
 template <>
@@ -3427,6 +3463,7 @@ struct vector_of<double> {
   typedef double type __attribute__((vector_size(vector_bytes)));
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
   typedef type narrow_type;
+  typedef double anywhere_type __attribute__((vector_size(vector_bytes), aligned(8), may_alias));
 };
 
 }  // namespace vector_detail
@@ -3435,22 +3472,25 @@ struct vector_of<double> {
 template <class Scalar>
 using vector = typename vector_detail::vector_of<Scalar>::type;
 
+/// A `vector<Scalar>` in memory, which lies among scalars. Through it the compiler has less to see through than through
+/// std::memcpy.
+template <class Scalar>
+using anywhere = typename vector_detail::vector_of<Scalar>::anywhere_type;
+
 /// Lanes of a `vector<Scalar>`.
 template <class Scalar>
 inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
 
 /// Reads a whole vector from `from`, which need not be aligned.
 template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  return *reinterpret_cast<const anywhere<Scalar>*>(from);
 }
 
 /// Writes a whole vector to `to`, which need not be aligned.
 template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
+[[gnu::always_inline]] inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  *reinterpret_cast<anywhere<Scalar>*>(to) = value;
 }
 
 /// `value` in every lane.
@@ -3485,12 +3525,10 @@ template <class Scalar>
 struct all_lanes {
   /// Reads a whole vector.
   [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
+    return *reinterpret_cast<const anywhere<Scalar>*>(from);
   }
   /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
   /// `value` as it is.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
@@ -3681,9 +3719,9 @@ struct vector_of;
 template <>
 struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
 template <>
@@ -3691,6 +3729,7 @@ struct vector_of<double> {
   typedef double type __attribute__((vector_size(vector_bytes)));
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
   typedef type narrow_type;
+  typedef double anywhere_type __attribute__((vector_size(vector_bytes), aligned(8), may_alias));
 };
 
 }  // namespace vector_detail
@@ -3699,22 +3738,25 @@ struct vector_of<double> {
 template <class Scalar>
 using vector = typename vector_detail::vector_of<Scalar>::type;
 
+/// A `vector<Scalar>` in memory, which lies among scalars. Through it the compiler has less to see through than through
+/// std::memcpy.
+template <class Scalar>
+using anywhere = typename vector_detail::vector_of<Scalar>::anywhere_type;
+
 /// Lanes of a `vector<Scalar>`.
 template <class Scalar>
 inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
 
 /// Reads a whole vector from `from`, which need not be aligned.
 template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  return *reinterpret_cast<const anywhere<Scalar>*>(from);
 }
 
 /// Writes a whole vector to `to`, which need not be aligned.
 template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
+[[gnu::always_inline]] inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  *reinterpret_cast<anywhere<Scalar>*>(to) = value;
 }
 
 /// `value` in every lane.
@@ -3749,12 +3791,10 @@ template <class Scalar>
 struct all_lanes {
   /// Reads a whole vector.
   [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
+    return *reinterpret_cast<const anywhere<Scalar>*>(from);
   }
   /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
   /// `value` as it is.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
@@ -3946,9 +3986,9 @@ struct vector_of;
 template <>
 struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
-  typedef float half_type __attribute__((vector_size(vector_bytes / 2)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
 template <>
@@ -3956,6 +3996,7 @@ struct vector_of<double> {
   typedef double type __attribute__((vector_size(vector_bytes)));
   typedef long long lanes_type __attribute__((vector_size(vector_bytes)));
   typedef type narrow_type;
+  typedef double anywhere_type __attribute__((vector_size(vector_bytes), aligned(8), may_alias));
 };
 
 }  // namespace vector_detail
@@ -3964,22 +4005,25 @@ struct vector_of<double> {
 template <class Scalar>
 using vector = typename vector_detail::vector_of<Scalar>::type;
 
+/// A `vector<Scalar>` in memory, which lies among scalars. Through it the compiler has less to see through than through
+/// std::memcpy.
+template <class Scalar>
+using anywhere = typename vector_detail::vector_of<Scalar>::anywhere_type;
+
 /// Lanes of a `vector<Scalar>`.
 template <class Scalar>
 inline constexpr std::size_t vector_lanes = vector_bytes / sizeof(Scalar);
 
 /// Reads a whole vector from `from`, which need not be aligned.
 template <class Scalar>
-[[nodiscard]] inline vector<Scalar> load(const Scalar* from) noexcept {
-  vector<Scalar> value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> load(const Scalar* from) noexcept {
+  return *reinterpret_cast<const anywhere<Scalar>*>(from);
 }
 
 /// Writes a whole vector to `to`, which need not be aligned.
 template <class Scalar>
-inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
-  std::memcpy(to, &value, sizeof value);
+[[gnu::always_inline]] inline void store(Scalar* to, std::type_identity_t<vector<Scalar>> value) noexcept {
+  *reinterpret_cast<anywhere<Scalar>*>(to) = value;
 }
 
 /// `value` in every lane.
@@ -4014,12 +4058,10 @@ template <class Scalar>
 struct all_lanes {
   /// Reads a whole vector.
   [[nodiscard]] vector<Scalar> load(const Scalar* from) const noexcept {
-    vector<Scalar> value;
-    std::memcpy(&value, from, sizeof value);
-    return value;
+    return *reinterpret_cast<const anywhere<Scalar>*>(from);
   }
   /// Writes a whole vector.
-  void store(Scalar* to, vector<Scalar> value) const noexcept { std::memcpy(to, &value, sizeof value); }
+  void store(Scalar* to, vector<Scalar> value) const noexcept { *reinterpret_cast<anywhere<Scalar>*>(to) = value; }
   /// `value` as it is.
   [[nodiscard]] vector<Scalar> keep(vector<Scalar> value) const noexcept { return value; }
 };
@@ -4613,19 +4655,29 @@ struct leaf_tables {
     arrange_deferred(t);
   }
 
-  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them are formed last: their sum is
-  /// the next thing that reads them.
+  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them come late, until the others do
+  /// stay. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
+  /// added up before the next one's.
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
-    if (t.deferred_count > 0 || t.tile * t.kept_size * bytes <= tile_bytes) return;
-    outer_leaf* largest = nullptr;
-    for (std::size_t k = 0; k != t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      if (leaf.method != norm_method::instantiate || leaf.use.shared()) continue;
-      if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
+    for (index kept = t.kept_size; t.tile * kept * bytes > tile_bytes;) {
+      outer_leaf* largest = nullptr;
+      for (std::size_t k = 0; k != t.outer_count; ++k) {
+        outer_leaf& leaf = t.outer[k];
+        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
+        // Of a tile that is larger than the cache, only what the backward pass meets last.
+        if (t.deferred_count > 0 && leaf.node != t.first_with_parameters()) continue;
+        if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
+      }
+      if (largest == nullptr) return;
+      // With those that read the same delta.
+      for (std::size_t k = 0; k != t.outer_count; ++k) {
+        outer_leaf& leaf = t.outer[k];
+        if (leaf.node != largest->node || leaf.method != norm_method::instantiate) continue;
+        leaf.late = t.has_late = true;
+        kept -= round_up(leaf.size());
+      }
     }
-    // The first node with parameters is the last one of a backward pass already: see leaf_sums::last_and_large.
-    if (largest != nullptr && largest->node != t.first_with_parameters()) largest->late = true;
   }
 
   /// Places of what the factors read, once the tile and the workspace are laid out.
@@ -5000,6 +5052,7 @@ struct program {
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
+    bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
@@ -6289,7 +6342,7 @@ struct tile_width {
   const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
 };
 
-/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors.
+/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
 template <class Scalar>
 struct tile_family {
   std::size_t lanes;
@@ -6297,11 +6350,13 @@ struct tile_family {
   void (*finish)(const finish_task<Scalar>&) noexcept;
 
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
-  /// read.
+  /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
+  /// vector partly empty.
   [[nodiscard]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                           std::size_t vectors_left) const noexcept {
-    if (vectors_left < 4) {
-      return widths[vectors_left < 2 ? 0 : 1];
+                                                           std::size_t columns_left) const noexcept {
+    const std::size_t whole = columns_left / lanes;
+    if (whole < 4) {
+      return widths[columns_left <= lanes ? 0 : 1];
     }
     const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
       return row_count < tiles.max_rows
@@ -6310,7 +6365,7 @@ struct tile_family {
     };
     const std::size_t in_two = sums_in_flight(widths[1]);
     const std::size_t in_four = sums_in_flight(widths[2]);
-    const std::size_t in_eight = vectors_left < 8 ? 0 : sums_in_flight(widths[3]);
+    const std::size_t in_eight = whole < 8 ? 0 : sums_in_flight(widths[3]);
     return widths[in_eight > in_four && in_eight > in_two ? 3 : in_four > in_two ? 2 : 1];
   }
 };
@@ -6394,11 +6449,16 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
-/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
-/// slower.
+/// The baseline of a program that has better families as well: it is there to be right.
+inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+  if (rows == max_rows(vectors)) return true;
+  if (few_tiles) return false;
+  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -6429,11 +6489,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
-/// row times many vectors waits for its loads anyway.
-constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
-  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
-}
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
@@ -6469,7 +6529,7 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
                                          std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -6485,9 +6545,10 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
     const std::ptrdiff_t count = reduce[2].extent;
-    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
-                                                              slots);
+    if constexpr (!has_partial_loop(Vectors)) {
+      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+    } else if (has_whole_loop(Vectors) && task.last == lanes) {
+      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
     } else {
       innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
@@ -6527,63 +6588,57 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
-/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
-                          vector<double>& high, const Lanes& lanes) noexcept {
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
   } else if constexpr (How == kind::store_bias) {
     lanes.store(out, load(sums) + lanes.load(bias));
   } else {
-    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
-    if constexpr (How != kind::squares_only) {
-      lanes.store(out, value);
-    }
-    if constexpr (How != kind::store) {
-      if constexpr (sizeof(Scalar) == sizeof(double)) {
-        low += value * value;
-      } else {
-        using half = typename vector_detail::vector_of<Scalar>::half_type;
-        half halves[2];
-        std::memcpy(halves, &value, sizeof value);
-        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
-        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
-        low += first * first;
-        high += second * second;
-      }
-    }
+    lanes.store(out, load(sums));
   }
 }
 
+/// The squares of what lies there.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
+  const vector<double> wide = widen(load_narrow(from));
+  return wide * wide;
+}
+
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice.
+/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
+/// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
 [[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                                    const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts =
-      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
   constexpr std::size_t second = epilogue::square_chains / 2;
   vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
-  const std::size_t in_row = task.vectors * parts;
+  const bool whole = task.last == lanes;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const first_lanes<Scalar> last{task.last};
+  alignas(vector_bytes) Scalar tail[lanes];
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
-    const auto square = [here](std::size_t part) {
-      const vector<double> wide = widen(load_narrow(here + part * step));
-      return wide * wide;
-    };
     std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4) {
-      chains[0] += square(part);
-      chains[1] += square(part + 1);
-      chains[2] += square(part + 2);
-      chains[3] += square(part + 3);
+    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
+      chains[0] += square_of(here);
+      chains[1] += square_of(here + step);
+      chains[2] += square_of(here + 2 * step);
+      chains[3] += square_of(here + 3 * step);
     }
-    for (; part < in_row; part += parts) {
-      chains[0] += square(part);
-      if constexpr (parts == 2) chains[1] += square(part + 1);
+    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
+      if (left == parts && !whole) {
+        store(tail, last.load(here));
+        here = tail;
+      }
+      chains[0] += square_of(here);
+      if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
@@ -6595,43 +6650,24 @@ template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const Scalar* sums = task.sums;
-  vector<double> low{};
-  vector<double> high{};
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    low = load(task.how.squares);
-    high = load(task.how.squares + epilogue::square_chains / 2);
-  }
   for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
     for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
-      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, low, high, last);
+    finish_vector<How>(sums, out, bias, last);
     sums += lanes;
-  }
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    store(task.how.squares, low);
-    store(task.how.squares + epilogue::square_chains / 2, high);
   }
 }
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else if constexpr (squared) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
   }
@@ -6640,17 +6676,21 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
 template <class Scalar>
 void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
-  switch (task.how.what) {
-    case kind::store:
-      return finish_as<kind::store>(task);
-    case kind::add:
-      return finish_as<kind::add>(task);
-    case kind::store_bias:
-      return finish_as<kind::store_bias>(task);
-    case kind::squares_only:
-      return finish_as<kind::squares_only>(task);
-    case kind::squares_store:
-      return finish_as<kind::squares_store>(task);
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
+    if (what == kind::squares_only) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
   }
 }
 
@@ -6670,7 +6710,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
+     width<Scalar, few_tiles ? 2 : 8>::value},
     &finish<Scalar>};
 
 }
@@ -6760,11 +6801,16 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
-/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
-/// slower.
+/// The baseline of a program that has better families as well: it is there to be right.
+inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+  if (rows == max_rows(vectors)) return true;
+  if (few_tiles) return false;
+  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -6795,11 +6841,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
-/// row times many vectors waits for its loads anyway.
-constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
-  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
-}
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
@@ -6835,7 +6881,7 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
                                          std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -6851,9 +6897,10 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
     const std::ptrdiff_t count = reduce[2].extent;
-    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
-                                                              slots);
+    if constexpr (!has_partial_loop(Vectors)) {
+      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+    } else if (has_whole_loop(Vectors) && task.last == lanes) {
+      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
     } else {
       innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
@@ -6893,63 +6940,57 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
-/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
-                          vector<double>& high, const Lanes& lanes) noexcept {
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
   } else if constexpr (How == kind::store_bias) {
     lanes.store(out, load(sums) + lanes.load(bias));
   } else {
-    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
-    if constexpr (How != kind::squares_only) {
-      lanes.store(out, value);
-    }
-    if constexpr (How != kind::store) {
-      if constexpr (sizeof(Scalar) == sizeof(double)) {
-        low += value * value;
-      } else {
-        using half = typename vector_detail::vector_of<Scalar>::half_type;
-        half halves[2];
-        std::memcpy(halves, &value, sizeof value);
-        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
-        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
-        low += first * first;
-        high += second * second;
-      }
-    }
+    lanes.store(out, load(sums));
   }
 }
 
+/// The squares of what lies there.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
+  const vector<double> wide = widen(load_narrow(from));
+  return wide * wide;
+}
+
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice.
+/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
+/// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
 [[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                                    const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts =
-      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
   constexpr std::size_t second = epilogue::square_chains / 2;
   vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
-  const std::size_t in_row = task.vectors * parts;
+  const bool whole = task.last == lanes;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const first_lanes<Scalar> last{task.last};
+  alignas(vector_bytes) Scalar tail[lanes];
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
-    const auto square = [here](std::size_t part) {
-      const vector<double> wide = widen(load_narrow(here + part * step));
-      return wide * wide;
-    };
     std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4) {
-      chains[0] += square(part);
-      chains[1] += square(part + 1);
-      chains[2] += square(part + 2);
-      chains[3] += square(part + 3);
+    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
+      chains[0] += square_of(here);
+      chains[1] += square_of(here + step);
+      chains[2] += square_of(here + 2 * step);
+      chains[3] += square_of(here + 3 * step);
     }
-    for (; part < in_row; part += parts) {
-      chains[0] += square(part);
-      if constexpr (parts == 2) chains[1] += square(part + 1);
+    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
+      if (left == parts && !whole) {
+        store(tail, last.load(here));
+        here = tail;
+      }
+      chains[0] += square_of(here);
+      if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
@@ -6961,43 +7002,24 @@ template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const Scalar* sums = task.sums;
-  vector<double> low{};
-  vector<double> high{};
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    low = load(task.how.squares);
-    high = load(task.how.squares + epilogue::square_chains / 2);
-  }
   for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
     for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
-      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, low, high, last);
+    finish_vector<How>(sums, out, bias, last);
     sums += lanes;
-  }
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    store(task.how.squares, low);
-    store(task.how.squares + epilogue::square_chains / 2, high);
   }
 }
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else if constexpr (squared) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
   }
@@ -7006,17 +7028,21 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
 template <class Scalar>
 void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
-  switch (task.how.what) {
-    case kind::store:
-      return finish_as<kind::store>(task);
-    case kind::add:
-      return finish_as<kind::add>(task);
-    case kind::store_bias:
-      return finish_as<kind::store_bias>(task);
-    case kind::squares_only:
-      return finish_as<kind::squares_only>(task);
-    case kind::squares_store:
-      return finish_as<kind::squares_store>(task);
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
+    if (what == kind::squares_only) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
   }
 }
 
@@ -7036,7 +7062,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
+     width<Scalar, few_tiles ? 2 : 8>::value},
     &finish<Scalar>};
 
 }
@@ -7127,11 +7154,16 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// Has this number of rows a tile of its own? The baseline of a program that has better families as well is there to be
-/// right: one tile a width is less to compile. Elsewhere a missing one would make small products up to a quarter
-/// slower.
+/// The baseline of a program that has better families as well: it is there to be right.
+inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  return rows == max_rows(vectors) || !(PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0);
+  if (rows == max_rows(vectors)) return true;
+  if (few_tiles) return false;
+  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -7162,11 +7194,11 @@ template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole,
   }
 }
 
-/// Does a tile have a loop of its own for rows of whole vectors? A mask takes a slot of the units that multiply; one
-/// row times many vectors waits for its loads anyway.
-constexpr bool has_whole_loop(std::size_t rows, std::size_t vectors) noexcept {
-  return vector_bytes >= 32 && (rows > 1 || vectors < 4);
-}
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
 /// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
@@ -7202,7 +7234,7 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
                                          std::index_sequence<Slot...> slots) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{task.last};
+  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
   vector<Scalar> sums[Rows * Vectors] = {};
   if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
   const Scalar* left = task.left;
@@ -7218,9 +7250,10 @@ template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Ro
   volatile std::ptrdiff_t middle_count = reduce[1].extent;
   for (;;) {
     const std::ptrdiff_t count = reduce[2].extent;
-    if (has_whole_loop(Rows, Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Rows, Vectors)>(count, task, offset, last, left, right, sums, across,
-                                                              slots);
+    if constexpr (!has_partial_loop(Vectors)) {
+      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+    } else if (has_whole_loop(Vectors) && task.last == lanes) {
+      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
     } else {
       innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
     }
@@ -7260,63 +7293,57 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
-/// What `How` does with one vector of sums: see host/epilogue.hpp. `low` and `high` are the sums of squares.
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, vector<double>& low,
-                          vector<double>& high, const Lanes& lanes) noexcept {
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
   using epilogue::kind;
   if constexpr (How == kind::add) {
     lanes.store(out, lanes.load(out) + load(sums));
   } else if constexpr (How == kind::store_bias) {
     lanes.store(out, load(sums) + lanes.load(bias));
   } else {
-    const vector<Scalar> value = lanes.load(sums);  // 0 in lanes that do not count, whatever the sums hold there
-    if constexpr (How != kind::squares_only) {
-      lanes.store(out, value);
-    }
-    if constexpr (How != kind::store) {
-      if constexpr (sizeof(Scalar) == sizeof(double)) {
-        low += value * value;
-      } else {
-        using half = typename vector_detail::vector_of<Scalar>::half_type;
-        half halves[2];
-        std::memcpy(halves, &value, sizeof value);
-        const vector<double> first = __builtin_convertvector(halves[0], vector<double>);
-        const vector<double> second = __builtin_convertvector(halves[1], vector<double>);
-        low += first * first;
-        high += second * second;
-      }
-    }
+    lanes.store(out, load(sums));
   }
 }
 
+/// The squares of what lies there.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
+  const vector<double> wide = widen(load_narrow(from));
+  return wide * wide;
+}
+
 /// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice.
+/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
+/// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
 [[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
                                    const std::ptrdiff_t* row_offset) noexcept {
-  constexpr std::size_t parts =
-      vector_lanes<Scalar> / vector_lanes<double>;  // of a vector, each as wide as one of double
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
   constexpr std::size_t second = epilogue::square_chains / 2;
   vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
-  const std::size_t in_row = task.vectors * parts;
+  const bool whole = task.last == lanes;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const first_lanes<Scalar> last{task.last};
+  alignas(vector_bytes) Scalar tail[lanes];
   for (std::size_t row = 0; row < task.rows; ++row) {
     const Scalar* here = from + row_offset[row];
-    const auto square = [here](std::size_t part) {
-      const vector<double> wide = widen(load_narrow(here + part * step));
-      return wide * wide;
-    };
     std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4) {
-      chains[0] += square(part);
-      chains[1] += square(part + 1);
-      chains[2] += square(part + 2);
-      chains[3] += square(part + 3);
+    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
+      chains[0] += square_of(here);
+      chains[1] += square_of(here + step);
+      chains[2] += square_of(here + 2 * step);
+      chains[3] += square_of(here + 3 * step);
     }
-    for (; part < in_row; part += parts) {
-      chains[0] += square(part);
-      if constexpr (parts == 2) chains[1] += square(part + 1);
+    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
+      if (left == parts && !whole) {
+        store(tail, last.load(here));
+        here = tail;
+      }
+      chains[0] += square_of(here);
+      if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
   store(task.how.squares, chains[0] + chains[2]);
@@ -7328,43 +7355,24 @@ template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   const Scalar* sums = task.sums;
-  vector<double> low{};
-  vector<double> high{};
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    low = load(task.how.squares);
-    high = load(task.how.squares + epilogue::square_chains / 2);
-  }
   for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = How == epilogue::kind::squares_only ? nullptr : task.out + task.row_offset[row];
+    Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
     for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, low, high, all_lanes<Scalar>{});
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
-      if constexpr (How != epilogue::kind::squares_only) out += lanes;
+      out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, low, high, last);
+    finish_vector<How>(sums, out, bias, last);
     sums += lanes;
-  }
-  if constexpr (How == epilogue::kind::squares_only || How == epilogue::kind::squares_store) {
-    store(task.how.squares, low);
-    store(task.how.squares + epilogue::square_chains / 2, high);
   }
 }
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  constexpr bool squared = How == kind::squares_only || How == kind::squares_store;
   if (task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else if constexpr (squared) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if constexpr (How == kind::squares_store) finish_rows<kind::store>(task, all_lanes<Scalar>{});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
   }
@@ -7373,17 +7381,21 @@ inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept 
 template <class Scalar>
 void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
-  switch (task.how.what) {
-    case kind::store:
-      return finish_as<kind::store>(task);
-    case kind::add:
-      return finish_as<kind::add>(task);
-    case kind::store_bias:
-      return finish_as<kind::store_bias>(task);
-    case kind::squares_only:
-      return finish_as<kind::squares_only>(task);
-    case kind::squares_store:
-      return finish_as<kind::squares_store>(task);
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    if (task.stored) {
+      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
+      return;
+    }
+    add_squares(task, task.sums, task.sum_offset);
+    if (what == kind::squares_only) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
   }
 }
 
@@ -7403,7 +7415,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, 4>::value, width<Scalar, 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
+     width<Scalar, few_tiles ? 2 : 8>::value},
     &finish<Scalar>};
 
 }
@@ -7607,17 +7620,24 @@ class row_cursor {
   std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
 };
 
-/// Walks through the rows of a product, tile by tile, the last ones of even sizes. A copy goes on from where it is.
+/// Walks through the rows of a product, tile by tile, the last ones of sizes as even as there are tiles for. A copy
+/// goes on from where it is.
 class tile_walk {
  public:
-  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most) noexcept
-      : cursor_{shape}, most_{most}, rows_left_{row_count}, tiles_left_{(row_count + most - 1) / most} {}
+  /// `formed[rows - 1]`: the rows of the smallest tile that forms so many.
+  tile_walk(const product_shape& shape, std::size_t row_count, std::size_t most, const std::size_t* formed) noexcept
+      : cursor_{shape},
+        most_{most},
+        formed_{formed},
+        rows_left_{row_count},
+        tiles_left_{(row_count + most - 1) / most} {}
 
   [[nodiscard]] std::size_t tiles_left() const noexcept { return tiles_left_; }
   /// Rows of the next tile.
   [[nodiscard]] std::size_t count() const noexcept {
     if (rows_left_ >= 3 * most_) return most_;
-    return tiles_left_ == 1 ? rows_left_ : tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3;
+    if (tiles_left_ == 1) return rows_left_;
+    return formed_[(tiles_left_ == 2 ? (rows_left_ + 1) / 2 : (rows_left_ + 2) / 3) - 1];
   }
   /// The next tile, of `count()` rows, for a function that forms `formed` of them; valid until the next call.
   [[nodiscard]] tile_rows next(std::size_t rows_here, std::size_t formed) noexcept {
@@ -7629,6 +7649,7 @@ class tile_walk {
  private:
   row_cursor cursor_;
   std::size_t most_;
+  const std::size_t* formed_;
   std::size_t rows_left_;
   std::size_t tiles_left_;
 };
@@ -7840,7 +7861,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   if (shape.row[2].left == 1) task.ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
-    const tile_width<Scalar>& chosen = family.choose(row_count, (columns - column + lanes - 1) / lanes);
+    const tile_width<Scalar>& chosen = family.choose(row_count, columns - column);
     rest.vectors = chosen.vectors;
     rest.sum_offset = task.sum_offset = chosen.packed;
     if (columns - column < chosen.vectors * lanes) {
@@ -7850,7 +7871,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
-    tile_walk walk{shape, row_count, chosen.max_rows};
+    tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
     if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
@@ -8374,6 +8395,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+#if defined(__clang__)
+inline constexpr std::uint16_t all_lanes = 0xffff;
+#else
+inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
+#endif
+#endif
+
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
@@ -8455,6 +8484,17 @@ template <int Lanes>
 #endif
 }
 
+/// a + b, said as `product` is.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
 /// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
 [[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
 #ifdef __CUDA_ARCH__
@@ -8498,35 +8538,31 @@ template <int Lanes>
   }
 }
 
-/// Number of leading zero bits of x != 0.
+/// floor(log2 x) of a normal x > 0; where x < 0, 0.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
+    typename lanes<Lanes>::f32 x) noexcept {
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+  using f32 = typename lanes<Lanes>::f32;
+  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
 #endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
+  return to_float<Lanes>(is_negative ? i32{} : exponent);
+}
+
+/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+  constexpr int positive_from_one_to_two = 4;
+  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
 #endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
+  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }
@@ -8600,6 +8636,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+#if defined(__clang__)
+inline constexpr std::uint16_t all_lanes = 0xffff;
+#else
+inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
+#endif
+#endif
+
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
@@ -8681,6 +8725,17 @@ template <int Lanes>
 #endif
 }
 
+/// a + b, said as `product` is.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
 /// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
 [[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
 #ifdef __CUDA_ARCH__
@@ -8724,35 +8779,31 @@ template <int Lanes>
   }
 }
 
-/// Number of leading zero bits of x != 0.
+/// floor(log2 x) of a normal x > 0; where x < 0, 0.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
+    typename lanes<Lanes>::f32 x) noexcept {
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+  using f32 = typename lanes<Lanes>::f32;
+  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
 #endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
+  return to_float<Lanes>(is_negative ? i32{} : exponent);
+}
+
+/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+  constexpr int positive_from_one_to_two = 4;
+  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
 #endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
+  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }
@@ -8827,6 +8878,14 @@ inline constexpr int native_lanes = PERGRAD_FAMILY == 2 ? 16 : PERGRAD_FAMILY ==
 inline constexpr int native_lanes = 1;  // no bit depends on it
 #endif
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+#if defined(__clang__)
+inline constexpr std::uint16_t all_lanes = 0xffff;
+#else
+inline constexpr std::int16_t all_lanes = -1;  // to g++ the same mask is signed
+#endif
+#endif
+
 template <int Lanes>
 struct lanes {
   static_assert(Lanes == 4 || Lanes == 8 || Lanes == 16);
@@ -8908,6 +8967,17 @@ template <int Lanes>
 #endif
 }
 
+/// a + b, said as `product` is.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 added(typename lanes<Lanes>::f32 a,
+                                                                          typename lanes<Lanes>::f32 b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
 /// Correctly rounded square root of x >= 0, whatever flags the device code is compiled with.
 [[gnu::always_inline]] PERGRAD_HD inline float rounded_square_root(float x) noexcept {
 #ifdef __CUDA_ARCH__
@@ -8951,35 +9021,31 @@ template <int Lanes>
   }
 }
 
-/// Number of leading zero bits of x != 0.
+/// floor(log2 x) of a normal x > 0; where x < 0, 0.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::u32 leading_zeros(
-    typename lanes<Lanes>::u32 x) noexcept {
-  if constexpr (Lanes == 1) {
-    return static_cast<std::uint32_t>(__builtin_clz(x));
-  } else {
-    using u32 = typename lanes<Lanes>::u32;
-    using i32 = typename lanes<Lanes>::i32;
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 exponent_or_zero(
+    typename lanes<Lanes>::f32 x) noexcept {
+  using i32 = typename lanes<Lanes>::i32;
+  using u32 = typename lanes<Lanes>::u32;
+  const auto is_negative = __builtin_bit_cast(i32, x) < 0;
 #if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
-    const i32 bits = __builtin_bit_cast(i32, x);
-#if defined(__clang__)
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512(bits));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256(bits));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128(bits));
-#else
-    if constexpr (Lanes == 16) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_512_mask(bits, bits, 0xffff));
-    if constexpr (Lanes == 8) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_256_mask(bits, bits, 0xff));
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, __builtin_ia32_vplzcntd_128_mask(bits, bits, 0xff));
+  using f32 = typename lanes<Lanes>::f32;
+  if constexpr (Lanes == 16) return is_negative ? f32{} : __builtin_ia32_getexpps512_mask(x, f32{}, all_lanes, 4);
 #endif
-#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
-    if constexpr (Lanes == 4) return __builtin_bit_cast(u32, vclzq_u32(__builtin_bit_cast(uint32x4_t, x)));
+  const i32 exponent = __builtin_bit_cast(i32, __builtin_bit_cast(u32, x) >> 23U) - 127;
+  return to_float<Lanes>(is_negative ? i32{} : exponent);
+}
+
+/// |x| / 2^floor(log2 |x|) in [1, 2) of a normal x.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 mantissa(typename lanes<Lanes>::f32 x) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using u32 = typename lanes<Lanes>::u32;
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 2
+  constexpr int positive_from_one_to_two = 4;
+  if constexpr (Lanes == 16) return __builtin_ia32_getmantps512_mask(x, positive_from_one_to_two, f32{}, all_lanes, 4);
 #endif
-    // The exponent of the converted integer is the place of its top bit; the bit below the top one is cleared first, so
-    // that rounding cannot carry into the exponent, and bit 31, the sign of a signed conversion, is handled apart.
-    const u32 no_carry = x & ~(x >> 1U) & 0x7fff'ffffU;
-    const u32 exponent = __builtin_bit_cast(u32, to_float<Lanes>(__builtin_bit_cast(i32, no_carry))) >> 23U;
-    return __builtin_bit_cast(i32, x) < 0 ? u32{} : 158U - exponent;
-  }
+  return __builtin_bit_cast(f32, (__builtin_bit_cast(u32, x) & 0x007f'ffffU) | 0x3f80'0000U);
 }
 
 }
@@ -9117,21 +9183,39 @@ inline constexpr std::array<std::uint32_t, 4> chacha_constants{0x61707865U, 0x33
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
+/// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
+template <int Bits, class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+  if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
+    static_assert(Bits == 8 || Bits == 16);
+    using bytes [[gnu::vector_size(32)]] = std::uint8_t;
+    const bytes b = __builtin_bit_cast(bytes, x);
+    if constexpr (Bits == 16) {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 18, 19, 16, 17, 22,
+                                        23, 20, 21, 26, 27, 24, 25, 30, 31, 28, 29));
+    } else {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, 19, 16, 17, 18, 23,
+                                        20, 21, 22, 27, 24, 25, 26, 31, 28, 29, 30));
+    }
+  }
+#endif
+  return (x << Bits) | (x >> (32 - Bits));
+}
+
 /// Word is std::uint32_t or a vector of them: one block per lane.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
+  d = turned_left<16>(d ^ a);
   c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
+  b = turned_left<12>(b ^ c);
   a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
+  d = turned_left<8>(d ^ a);
   c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
+  b = turned_left<7>(b ^ c);
 }
 
 template <class Word>
@@ -9225,21 +9309,39 @@ template <int Lanes>
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
+/// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
+template <int Bits, class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+  if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
+    static_assert(Bits == 8 || Bits == 16);
+    using bytes [[gnu::vector_size(32)]] = std::uint8_t;
+    const bytes b = __builtin_bit_cast(bytes, x);
+    if constexpr (Bits == 16) {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 18, 19, 16, 17, 22,
+                                        23, 20, 21, 26, 27, 24, 25, 30, 31, 28, 29));
+    } else {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, 19, 16, 17, 18, 23,
+                                        20, 21, 22, 27, 24, 25, 26, 31, 28, 29, 30));
+    }
+  }
+#endif
+  return (x << Bits) | (x >> (32 - Bits));
+}
+
 /// Word is std::uint32_t or a vector of them: one block per lane.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
+  d = turned_left<16>(d ^ a);
   c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
+  b = turned_left<12>(b ^ c);
   a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
+  d = turned_left<8>(d ^ a);
   c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
+  b = turned_left<7>(b ^ c);
 }
 
 template <class Word>
@@ -9334,21 +9436,39 @@ template <int Lanes>
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
+/// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
+template <int Bits, class Word>
+[[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY == 1
+  if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
+    static_assert(Bits == 8 || Bits == 16);
+    using bytes [[gnu::vector_size(32)]] = std::uint8_t;
+    const bytes b = __builtin_bit_cast(bytes, x);
+    if constexpr (Bits == 16) {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 18, 19, 16, 17, 22,
+                                        23, 20, 21, 26, 27, 24, 25, 30, 31, 28, 29));
+    } else {
+      return __builtin_bit_cast(
+          Word, __builtin_shufflevector(b, b, 3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, 19, 16, 17, 18, 23,
+                                        20, 21, 22, 27, 24, 25, 26, 31, 28, 29, 30));
+    }
+  }
+#endif
+  return (x << Bits) | (x >> (32 - Bits));
+}
+
 /// Word is std::uint32_t or a vector of them: one block per lane.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
-  d ^= a;
-  d = (d << 16) | (d >> 16);
+  d = turned_left<16>(d ^ a);
   c += d;
-  b ^= c;
-  b = (b << 12) | (b >> 20);
+  b = turned_left<12>(b ^ c);
   a += b;
-  d ^= a;
-  d = (d << 8) | (d >> 24);
+  d = turned_left<8>(d ^ a);
   c += d;
-  b ^= c;
-  b = (b << 7) | (b >> 25);
+  b = turned_left<7>(b ^ c);
 }
 
 template <class Word>
@@ -10885,7 +11005,7 @@ inline void transfer(const layout& from, const Scalar* values, const layout& to,
   }
 }
 template <class Scalar>
-inline void fill_zero(const layout& to, Scalar* out) {
+[[gnu::noinline]] void fill_zero(const layout& to, Scalar* out) {
   for_each_stretch(to, to, [&](index target, index, index count) { std::fill_n(out + target, count, Scalar{0}); });
 }
 
@@ -13056,51 +13176,18 @@ struct leaf_sums {
   const scalar* workspace;
   scalar* kept;
   scalar* scaled;
-  index kept_sample;     ///< from a sample's kept gradient to the next one's
-  std::size_t one_room;  ///< a node whose samples take turns in one room; program::size: none
+  index kept_sample;  ///< from a sample's kept gradient to the next one's
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
 
   /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
   [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    if (node == one_room) return kept + native;
     return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
   }
 
-  /// The first node with parameters, if a tile's kept gradients of it do not stay in the cache; program::size if they
-  /// do. When the backward pass has met it, a sample's norm is known: its gradient can be added up before the next
-  /// one's is formed.
-  static constexpr std::size_t last_and_large = [] {
-    const std::size_t node = table.first_with_parameters();
-    index elements = 0;
-    bool shared = false;
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (leaf.late) return program::size;  // norms are not known before that block's gradient is formed
-      if (leaf.node != node) continue;
-      shared = shared || leaf.use.shared();
-      if (leaf.method == norm_method::instantiate && !leaf.deferred) elements += leaf.size();
-    }
-    const bool large = table.tile * elements * static_cast<index>(sizeof(scalar)) > tile_bytes;
-    return large && !shared ? node : program::size;
-  }();
-  /// Adds one sample's kept gradient of that node to a sum.
-  void add_kept(index sample, bool every_gradient, scalar weight, scalar* sum) {
-    weight_table weights{};
-    weights[static_cast<std::size_t>(sample)] = weight;
-    const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, one_room);
-    for (std::size_t k = outer_first; k < outer_last; ++k) {
-      const outer_leaf& leaf = table.outer[k];
-      if (request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
-      add_kept(one_room, leaf.native, leaf.size(), sample, sample + 1, weights, false, sum);
-    }
-    const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, one_room);
-    for (std::size_t k = first; k < last; ++k) {
-      const elementwise_leaf& leaf = table.elementwise[k];
-      add_kept(one_room, leaf.native, leaf.count, sample, sample + 1, weights, false, sum);
-    }
-  }
+  /// The same of leaves that come late, if samples take turns in one room.
+  [[nodiscard]] scalar* late_gradient(index native) { return kept + native; }
 
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
@@ -13238,14 +13325,12 @@ struct worker {
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
-  leaf_sums<Network> leaves{request,
-                            workspace,
-                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride,
-                            scaled,
-                            forms_deferred(request) ? table.native_size : table.lane_size,
-                            facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping
-                                ? leaf_sums<Network>::last_and_large
-                                : program::size};
+  /// Does each sample's gradient of a late leaf take the room of the one before?
+  bool takes_turns =
+      table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  leaf_sums<Network> leaves{request, workspace,
+                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
+                            forms_deferred(request) ? table.native_size : table.lane_size};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -13280,12 +13365,7 @@ struct worker {
     }
     if (facts_wanted) clear_parts(samples);
     const auto when_complete = [&](std::size_t node, index begin, index end) {
-      if (facts_wanted && node == leaves.one_room) {
-        for (index b = begin; b < end; ++b) {
-          collect(pass, first, node, b, b + 1);
-          add_at_once(pass, first, b, sums);
-        }
-      } else if (facts_wanted) {
+      if (facts_wanted) {
         collect(pass, first, node, begin, end);
       } else {
         keep_deltas(first, node, begin, end);
@@ -13309,8 +13389,13 @@ struct worker {
   /// What is left to do once the gradients of some samples are complete.
   void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
-    for (std::size_t k = 0; facts_wanted && k != table.outer_count; ++k) {
-      if (comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
+    if (takes_turns) {
+      for (index b = begin; b < end; ++b) {
+        for (std::size_t k = 0; k != table.outer_count; ++k) {
+          if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
+        }
+        add_late(pass, first, b, sums);
+      }
     }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
@@ -13369,7 +13454,7 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (!comes_late(table.outer[k])) collect_outer(table.outer[k], begin, end);
+      if (!in_one_room(table.outer[k])) collect_outer(table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -13385,7 +13470,7 @@ struct worker {
   }
 
   /// Is the block's gradient not formed before all of the sample's others?
-  [[nodiscard]] bool comes_late(const outer_leaf& leaf) const noexcept { return leaf.late && !every_gradient; }
+  [[nodiscard]] bool in_one_room(const outer_leaf& leaf) const noexcept { return takes_turns && leaf.late; }
   /// Norms of one block and, where kept, gradients.
   void collect_outer(const outer_leaf& leaf, index begin, index end) {
     const leaf_kernel<scalar> kernel{leaf, workspace};
@@ -13404,7 +13489,8 @@ struct worker {
           to += kernel.rounding(b);
           break;
         default: {
-          scalar* gradient = leaves.kept_gradient(b, leaf.node, leaf.native);
+          scalar* gradient =
+              in_one_room(leaf) ? leaves.late_gradient(leaf.native) : leaves.kept_gradient(b, leaf.node, leaf.native);
           const double squared =
               leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
           if (leaf.use.first) to.squared += squared;
@@ -13473,14 +13559,20 @@ struct worker {
     }
   }
 
-  /// The last kept gradients of a sample, before the next sample's take their room.
-  void add_at_once(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
+  /// The late gradients of a sample, before the next sample's take their room.
+  [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
     std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
       weigh(pass, sum, first, b, weights.data());
-      leaves.add_kept(b, every_gradient, weights[sum.per_layer ? table.layer_group[leaves.one_room] : 0],
-                      sums + static_cast<index>(s) * table.lane_size);
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
+        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
+                      static_cast<const scalar*>(leaves.late_gradient(leaf.native)), leaf.size());
+      }
     }
   }
 
@@ -13545,7 +13637,7 @@ struct worker {
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
-        if (leaf.node == leaves.one_room) return;
+        if (in_one_room(leaf)) return;
         leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
@@ -13556,15 +13648,10 @@ struct worker {
         kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
       }
     };
-    // What was formed last is still in the cache.
-    for (const bool late : {true, false}) {
-      for (std::size_t k = 0; k != table.outer_count; ++k) {
-        if (table.outer[k].late == late) add(table.outer[k]);
-      }
-    }
+    for (std::size_t k = 0; k != table.outer_count; ++k) add(table.outer[k]);
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
-      if (!leaf.use.first || leaf.node == leaves.one_room) continue;
+      if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
@@ -15189,21 +15276,31 @@ template <class Network, class Loss>
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/noise.hpp - Gaussian noise that is a pure function of key, purpose, step and element.
 //
-// Three ChaCha20 words make one pair of Gaussians by Box & Muller 1958:
-//     u = (high, low) as a 64-bit fraction,  z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
-// * The exponent of u comes from its leading zeros, 32 bits below them make its mantissa. Hence u reaches 2^-64 and |z|
-//   reaches sqrt(128 ln 2) = 9.419; a 24- or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an
-//   attacker could see. With u = (1 + f) 2^-k and 1/sqrt(2) <= 1 + f < sqrt(2), -2 ln u = 2 k ln 2 - 2 log1p(f); f is
-//   taken from the bits without cancellation, so u close to 1 keeps its relative precision too.
-// * v = (quadrant + 1/2 turn fraction g) / 4 with g in [-1/2, 1/2]: two short polynomials, no range reduction.
+// Two ChaCha20 words make one pair of Gaussians by Box & Muller 1958, and seldom three:
+//     z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
+// * u is a fraction of 40 bits, the first word and 8 bits of the second, and v has the other 24. Where the first word
+//   is below 2^16, in 1 of 65,536 pairs, 32 bits of a third word continue u. So behind its leading zeros u keeps 25
+//   bits or more, one more than a float has, down to 2^-48, and it reaches 2^-72: |z| reaches sqrt(144 ln 2) = 9.991. A
+//   24- or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an attacker could see.
+// * u = (1 + t / 2) 2^k with -1 <= t <= 0, and -2 ln u = -2 k ln 2 - 2 log1p(t / 2), terms that are never negative.
+//   Read as a signed integer the first word is u below one half and u - 1 from there on, so u close to 1 keeps its
+//   relative precision too: the smallest radius is 9.5e-7.
+// * v is a quarter turn about one of the four axis directions and a place g in [-1/2, 1/2] on it: two short
+//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 last places of a float.
 // * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
 //   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
-// Polynomials are Chebyshev fits rounded to float: relative errors 7.5e-9 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
+// Polynomials are best approximations rounded to float: relative errors 2.4e-8 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
 //
-// Which element uses which words: elements come in tiles of 512, a tile uses blocks 48 t ... 48 t + 47 of the nonce.
-// For row p = 0..15 and column c = 0..15, word p of blocks 48 t + c, 48 t + 16 + c and 48 t + 32 + c are high, low and
-// angle of a pair whose Gaussians are elements 512 t + 16 p + c (cosine) and 512 t + 256 + 16 p + c (sine). No order of
-// work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+// Which element uses which words: elements come in tiles of 512, a tile owns blocks 48 t ... 48 t + 47 of the nonce.
+// For row p = 0..15 and column c = 0..15, word p of blocks 48 t + c, 48 t + 16 + c and 48 t + 32 + c are the first,
+// second and third of a pair whose Gaussians are elements 512 t + 16 p + c (cosine) and 512 t + 256 + 16 p + c (sine).
+// A block with a third word is made for the pair that needs it. No order of work, no split of a range and no number of
+// threads can change a value. Nothing is kept: no state, no heap.
+//
+// The third word is a branch that depends on the noise: one tile in 256 takes longer. Who could time single tiles would
+// learn that a tile has a pair with a radius beyond sqrt(32 ln 2) = 4.71 sigma, and who times a whole step about how
+// many there are. That says nothing of the data, and of the noise no element, no sign and no sum; but the accountant
+// does not count it, as it counts no timing.
 
 namespace pergrad::inline v0_1 {
 
@@ -15238,6 +15335,16 @@ struct tile_arrays {
     }
   }
 };
+
+/// Where the first word of a pair is less, its radius has words of its own: 1 of 65,536 pairs.
+inline constexpr std::uint32_t first_long_radius = 0x1'0000;
+
+/// Makes the Gaussians of those pairs of a tile again whose first word is below `first_long_radius`. Word `lane` of row
+/// p of the columns [column, column + lanes) is first[p * lanes + lane], and so is the second. Scalar code for all
+/// families.
+void replace_long_radii(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, std::size_t column,
+                        std::size_t lanes, const std::uint32_t* first, const std::uint32_t* second,
+                        float (&z)[gaussian_tile]) noexcept;
 
 /// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused
 /// multiply-add (`sum` may be `out`). All families give the same bits.
@@ -15301,53 +15408,61 @@ struct gaussian_kernels {
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
+/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
+/// Below `first_long_radius` y is positive and means nothing.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
+    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const u32 zero{};
-  const auto top_is_empty = high == zero;
-  const u32 upper = top_is_empty ? (low | 1U) : high;
-  const u32 lower = top_is_empty ? zero : low;
-  const u32 shift = leading_zeros<Lanes>(upper);
-  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
-  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
-  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
-  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
-  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
-  const u32 exponent =
-      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
-  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
-  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
+  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
+  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
+  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
 }
 
-/// Two Gaussians from three words.
+/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
+[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
+                                                   std::uint32_t third) noexcept {
+  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
+  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
+}
+
+/// -2 ln(u) for a `y` as `short_uniform` describes it.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                                         const typename lanes<Lanes>::u32& low,
-                                                         const typename lanes<Lanes>::u32& angle,
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    const typename lanes<Lanes>::f32& y) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
+  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
+  const f32 k = exponent_or_zero<Lanes>(y);
+  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
+}
+
+/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
+                                                         const typename lanes<Lanes>::u32& second,
                                                          typename lanes<Lanes>::f32& along_cosine,
                                                          typename lanes<Lanes>::f32& along_sine) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g =
-      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
+  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
+  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
+  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
   const f32 g2 = product<Lanes>(g, g);
   f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
@@ -15359,14 +15474,11 @@ template <int Lanes>
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
-  const auto odd = (angle & 0x4000'0000U) != u32{};
-  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
-  const u32 negative_sine = angle & 0x8000'0000U;
-  const f32 x = odd ? s : c;
-  const f32 y = odd ? c : s;
-  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
-  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
+  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
+  const auto swapped = __builtin_bit_cast(i32, second) < 0;
+  along_cosine = product<Lanes>(radius, swapped ? s : c);
+  along_sine = product<Lanes>(radius, swapped ? c : s);
 }
 
 /// All 512 Gaussians of one tile.
@@ -15375,19 +15487,31 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
                                const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
-  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+  constexpr auto width = static_cast<std::size_t>(Lanes);
+  for (std::size_t column = 0; column < 16; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) {
-      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 2; ++part) {
+      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
       chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     }
+    u32 least = words[0][0];
     for (std::size_t row = 0; row < 16; ++row) {
+      least = words[0][row] < least ? words[0][row] : least;
       f32 along_cosine;
       f32 along_sine;
-      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
       std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
       std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+    std::uint32_t least_of_lane[width];
+    std::memcpy(least_of_lane, &least, sizeof least);
+    bool any = false;
+    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
+    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
+      std::uint32_t scalars[2][16 * width];
+      std::memcpy(scalars, words, sizeof words);
+      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
     }
   }
 }
@@ -15485,53 +15609,61 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
+/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
+/// Below `first_long_radius` y is positive and means nothing.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
+    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const u32 zero{};
-  const auto top_is_empty = high == zero;
-  const u32 upper = top_is_empty ? (low | 1U) : high;
-  const u32 lower = top_is_empty ? zero : low;
-  const u32 shift = leading_zeros<Lanes>(upper);
-  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
-  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
-  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
-  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
-  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
-  const u32 exponent =
-      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
-  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
-  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
+  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
+  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
+  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
 }
 
-/// Two Gaussians from three words.
+/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
+[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
+                                                   std::uint32_t third) noexcept {
+  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
+  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
+}
+
+/// -2 ln(u) for a `y` as `short_uniform` describes it.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                                         const typename lanes<Lanes>::u32& low,
-                                                         const typename lanes<Lanes>::u32& angle,
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    const typename lanes<Lanes>::f32& y) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
+  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
+  const f32 k = exponent_or_zero<Lanes>(y);
+  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
+}
+
+/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
+                                                         const typename lanes<Lanes>::u32& second,
                                                          typename lanes<Lanes>::f32& along_cosine,
                                                          typename lanes<Lanes>::f32& along_sine) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g =
-      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
+  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
+  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
+  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
   const f32 g2 = product<Lanes>(g, g);
   f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
@@ -15543,14 +15675,11 @@ template <int Lanes>
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
-  const auto odd = (angle & 0x4000'0000U) != u32{};
-  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
-  const u32 negative_sine = angle & 0x8000'0000U;
-  const f32 x = odd ? s : c;
-  const f32 y = odd ? c : s;
-  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
-  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
+  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
+  const auto swapped = __builtin_bit_cast(i32, second) < 0;
+  along_cosine = product<Lanes>(radius, swapped ? s : c);
+  along_sine = product<Lanes>(radius, swapped ? c : s);
 }
 
 /// All 512 Gaussians of one tile.
@@ -15559,19 +15688,31 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
                                const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
-  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+  constexpr auto width = static_cast<std::size_t>(Lanes);
+  for (std::size_t column = 0; column < 16; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) {
-      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 2; ++part) {
+      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
       chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     }
+    u32 least = words[0][0];
     for (std::size_t row = 0; row < 16; ++row) {
+      least = words[0][row] < least ? words[0][row] : least;
       f32 along_cosine;
       f32 along_sine;
-      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
       std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
       std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+    std::uint32_t least_of_lane[width];
+    std::memcpy(least_of_lane, &least, sizeof least);
+    bool any = false;
+    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
+    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
+      std::uint32_t scalars[2][16 * width];
+      std::memcpy(scalars, words, sizeof words);
+      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
     }
   }
 }
@@ -15670,53 +15811,61 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 
 namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
 
-/// -2 ln(u) for the 64-bit fraction u = (high, low) 2^-64 rounded to a mantissa of 32 bits, 0 counting as 2^-64.
+/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
+/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
+/// Below `first_long_radius` y is positive and means nothing.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    typename lanes<Lanes>::u32 high, typename lanes<Lanes>::u32 low) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
+    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const u32 zero{};
-  const auto top_is_empty = high == zero;
-  const u32 upper = top_is_empty ? (low | 1U) : high;
-  const u32 lower = top_is_empty ? zero : low;
-  const u32 shift = leading_zeros<Lanes>(upper);
-  const u32 normalised = (upper << shift) | ((lower >> 1U) >> (31U - shift));
-  // u = normalised 2^(-32 - zeros) with normalised / 2^32 in [1/2, 1); below 1/sqrt(2) it is doubled. Read as a signed
-  // number, the word then *is* f 2^32: negative above 2^31, positive after doubling. The odd last bit centres the cell.
-  const auto double_it = normalised < splat_u32<Lanes>(0xb504f334U);
-  const u32 fraction = (double_it ? (normalised << 1U) : normalised) | 1U;
-  const u32 exponent =
-      shift + (top_is_empty ? splat_u32<Lanes>(32U) : zero) + (double_it ? splat_u32<Lanes>(1U) : zero);
-  const f32 f = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, fraction)), splat_f32<Lanes>(0x1p-32F));
-  const f32 k = to_float<Lanes>(__builtin_bit_cast(i32, exponent));
-  f32 q = splat_f32<Lanes>(0x1.31335ap-3F);
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.0647860p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.0fb036p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.22cf10p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.5423b0p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.999e86p-2F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.000424p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-0x1.55555ep-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(0x1.fffff8p-1F));
-  q = fused<Lanes>(q, f, splat_f32<Lanes>(-2.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(0x1.62e430p+0F), product<Lanes>(f, q));
+  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
+  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
+  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
+  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
 }
 
-/// Two Gaussians from three words.
+/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
+[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
+                                                   std::uint32_t third) noexcept {
+  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
+  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
+}
+
+/// -2 ln(u) for a `y` as `short_uniform` describes it.
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::u32& high,
-                                                         const typename lanes<Lanes>::u32& low,
-                                                         const typename lanes<Lanes>::u32& angle,
+[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
+    const typename lanes<Lanes>::f32& y) noexcept {
+  using f32 = typename lanes<Lanes>::f32;
+  using i32 = typename lanes<Lanes>::i32;
+  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
+  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
+  const f32 k = exponent_or_zero<Lanes>(y);
+  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
+  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
+  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
+}
+
+/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
+                                                         const typename lanes<Lanes>::u32& second,
                                                          typename lanes<Lanes>::f32& along_cosine,
                                                          typename lanes<Lanes>::f32& along_sine) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using i32 = typename lanes<Lanes>::i32;
   using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(high, low));
-  const f32 g =
-      product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, (angle << 2U) | 2U)), splat_f32<Lanes>(0x1p-32F));
+  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
+  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
+  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
+  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
   const f32 g2 = product<Lanes>(g, g);
   f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
   s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
@@ -15728,14 +15877,11 @@ template <int Lanes>
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
   c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // Quarter turns: 0 (c, s), 1 (-s, c), 2 (-c, -s), 3 (s, -c).
-  const auto odd = (angle & 0x4000'0000U) != u32{};
-  const u32 negative_cosine = (angle ^ (angle << 1U)) & 0x8000'0000U;
-  const u32 negative_sine = angle & 0x8000'0000U;
-  const f32 x = odd ? s : c;
-  const f32 y = odd ? c : s;
-  along_cosine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, x) ^ negative_cosine));
-  along_sine = product<Lanes>(radius, __builtin_bit_cast(f32, __builtin_bit_cast(u32, y) ^ negative_sine));
+  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
+  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
+  const auto swapped = __builtin_bit_cast(i32, second) < 0;
+  along_cosine = product<Lanes>(radius, swapped ? s : c);
+  along_sine = product<Lanes>(radius, swapped ? c : s);
 }
 
 /// All 512 Gaussians of one tile.
@@ -15744,19 +15890,31 @@ inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce,
                                const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
   using f32 = typename lanes<Lanes>::f32;
   using u32 = typename lanes<Lanes>::u32;
-  for (std::size_t column = 0; column < 16; column += static_cast<std::size_t>(Lanes)) {
+  constexpr auto width = static_cast<std::size_t>(Lanes);
+  for (std::size_t column = 0; column < 16; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[3][16];  // high, low and angle; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 3; ++part) {
-      wanted.fetch(3 * (column / static_cast<std::size_t>(Lanes)) + part, 3 * 16 / static_cast<std::size_t>(Lanes));
+    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
+    for (std::uint32_t part = 0; part < 2; ++part) {
+      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
       chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
     }
+    u32 least = words[0][0];
     for (std::size_t row = 0; row < 16; ++row) {
+      least = words[0][row] < least ? words[0][row] : least;
       f32 along_cosine;
       f32 along_sine;
-      box_muller<Lanes>(words[0][row], words[1][row], words[2][row], along_cosine, along_sine);
+      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
       std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
       std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
+    }
+    std::uint32_t least_of_lane[width];
+    std::memcpy(least_of_lane, &least, sizeof least);
+    bool any = false;
+    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
+    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
+      std::uint32_t scalars[2][16 * width];
+      std::memcpy(scalars, words, sizeof words);
+      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
     }
   }
 }
@@ -15818,6 +15976,19 @@ inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &
 namespace pergrad::inline v0_1 {
 
 namespace detail {
+
+[[gnu::cold]] inline void replace_long_radii(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                                             std::size_t column, std::size_t lanes, const std::uint32_t* first,
+                                             const std::uint32_t* second, float (&z)[gaussian_tile]) noexcept {
+  for (std::size_t at = 0; at < 16 * lanes; ++at) {
+    if (first[at] >= first_long_radius) continue;
+    const std::size_t row = at / lanes;
+    const std::size_t place = 16 * row + column + at % lanes;
+    const std::uint32_t third =
+        chacha20_block(key, nonce, static_cast<std::uint32_t>(48 * tile + 32 + place % 16))[row];
+    box_muller<1>(long_uniform(first[at], second[at], third), second[at], z[place], z[256 + place]);
+  }
+}
 
 /// The kernels of a family, which must be compiled into the program.
 [[nodiscard]] inline const gaussian_kernels& gaussians_of(on_host::kernel_family family) noexcept {
@@ -15929,8 +16100,8 @@ requires(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>) void f
                                          });
 }
 
-/// The one standard Gaussian z(element), made by scalar code from three scalar ChaCha20 blocks: slow, and equal bit for
-/// bit to what the functions above give.
+/// The one standard Gaussian z(element), made by scalar code from two or three scalar ChaCha20 blocks: slow, and equal
+/// bit for bit to what the functions above give.
 [[nodiscard]] inline float gaussian(const chacha_key& key, random_purpose purpose, std::uint64_t step,
                                     std::uint64_t element) {
   detail::require_gaussians(element, 1);
@@ -15938,10 +16109,14 @@ requires(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>) void f
   const auto place = static_cast<std::uint32_t>(element % detail::gaussian_tile);
   const auto block = static_cast<std::uint32_t>(48 * (element / detail::gaussian_tile)) + place % 16;
   const std::size_t row = place % 256 / 16;
+  const std::uint32_t first = chacha20_block(key, nonce, block)[row];
+  const std::uint32_t second = chacha20_block(key, nonce, block + 16)[row];
+  const float y = first < detail::first_long_radius
+                      ? detail::long_uniform(first, second, chacha20_block(key, nonce, block + 32)[row])
+                      : detail::short_uniform<1>(first, second);
   float along_cosine = 0;
   float along_sine = 0;
-  detail::box_muller<1>(chacha20_block(key, nonce, block)[row], chacha20_block(key, nonce, block + 16)[row],
-                        chacha20_block(key, nonce, block + 32)[row], along_cosine, along_sine);
+  detail::box_muller<1>(y, second, along_cosine, along_sine);
   return place < 256 ? along_cosine : along_sine;
 }
 
@@ -16735,45 +16910,38 @@ template <class Function, class Destination, class Expression>
 template <class Function, class Destination, class Expression>
 using assignment_explanation = typename decltype(explanation_of_assignment<Function, Destination, Expression>())::type;
 
+/// `destination = expression`, or with `Adds` `destination += expression`.
+template <class Function, bool Adds, class Destination, class Expression>
+[[nodiscard]] auto assignment_of(Destination&& destination, const Expression& expression) {
+  using plain = std::remove_cvref_t<Destination>;
+  using explanation = assignment_explanation<Function, plain, Expression>;
+  if constexpr (!std::is_same_v<explanation, char> || any_explained<plain, Expression>) {
+    static_cast<void>(explanation{});
+    return error::explained{};
+  } else {
+    const auto out = destination_of(destination, expression);
+    if constexpr (is_bounded_total<plain>::value) {
+      if constexpr (!Adds) destination.clear();
+      gradient_access::admit(destination, expression.sensitivity());
+      return assignment<Expression, plain>{out, expression, Adds, &destination};
+    } else {
+      return assignment<Expression>{out, expression, Adds};
+    }
+  }
+}
+
 }  // namespace detail
 
 /// `destination = expression` as one of several results of an evaluation. Destinations: a vector or span of the right
 /// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
-  using plain = std::remove_cvref_t<Destination>;
-  using explanation = detail::assignment_explanation<error::function::assign, plain, Expression>;
-  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
-    static_cast<void>(explanation{});
-    return error::explained{};
-  } else {
-    const auto out = detail::destination_of(destination, expression);
-    if constexpr (detail::is_bounded_total<plain>::value) {
-      destination.clear();
-      gradient_access::admit(destination, expression.sensitivity());
-      return detail::assignment<Expression, plain>{out, expression, false, &destination};
-    } else {
-      return detail::assignment<Expression>{out, expression, false};
-    }
-  }
+  return detail::assignment_of<error::function::assign, false>(destination, expression);
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  using plain = std::remove_cvref_t<Destination>;
-  using explanation = detail::assignment_explanation<error::function::accumulate, plain, Expression>;
-  if constexpr (!std::is_same_v<explanation, char> || detail::any_explained<plain, Expression>) {
-    static_cast<void>(explanation{});
-    return error::explained{};
-  } else {
-    const auto out = detail::destination_of(destination, expression);
-    if constexpr (detail::is_bounded_total<plain>::value) {
-      gradient_access::admit(destination, expression.sensitivity());
-      return detail::assignment<Expression, plain>{out, expression, true, &destination};
-    } else {
-      return detail::assignment<Expression>{out, expression, true};
-    }
-  }
+  return detail::assignment_of<error::function::accumulate, true>(destination, expression);
 }
 
 namespace detail {
@@ -19016,10 +19184,10 @@ struct attention_to_memory {
 /// bias_v with `kv_bias`; out_proj.weight, out_proj.bias.
 /// Where samples have lengths of their own, positions of the memory beyond its length are not seen. A query that sees
 /// nothing gets the output's bias alone.
-template <std::size_t Heads, class Queries, class Memory, class... Options>
+template <std::size_t Heads, class... BranchesAndOptions>
 struct cross_attention {
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
-    return detail::mistake::option_not_offered;
+    return detail::mistake::branches_not_given;
   }
 };
 template <std::size_t Heads, class... OfQueries, class... OfMemory, class... Options>
@@ -20371,6 +20539,20 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// B of an adapter: zero wherever PyTorch's layers would choose for themselves, so that a network with adapters starts
+/// as the one that it adapts (Hu et al. 2021, section 4.1). Initialisers of "every parameter" are of this, too.
+template <std::size_t Outputs>
+struct adapter_output : linear<Outputs, no_bias> {
+  template <class Initialiser, class Scalar>
+  static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
+    if constexpr (std::is_base_of_v<layer_default, Initialiser>) {
+      std::ranges::fill(parameters, Scalar{0});
+    } else {
+      initialise_parameters<linear<Outputs, no_bias>>(initialiser, in, first, parameters);
+    }
+  }
+};
+
 /// Of another layer, of rank 0 or by what is no ratio: says so.
 template <std::size_t Rank, class Layer, class Alpha>
 struct low_rank_adapter {
@@ -20378,7 +20560,7 @@ struct low_rank_adapter {
 };
 template <std::size_t Rank, std::size_t Outputs, class... Options, class Alpha>
 requires(Rank > 0 && is_ratio<Alpha>) struct low_rank_adapter<Rank, linear<Outputs, Options...>, Alpha> {
-  using type = residual<linear<Rank, no_bias>, linear<Outputs, no_bias>,
+  using type = residual<linear<Rank, no_bias>, adapter_output<Outputs>,
                         scale<std::ratio_divide<Alpha, std::ratio<static_cast<std::intmax_t>(Rank)>>>,
                         projection<frozen<linear<Outputs, Options...>>>>;
 };
@@ -20386,8 +20568,8 @@ requires(Rank > 0 && is_ratio<Alpha>) struct low_rank_adapter<Rank, linear<Outpu
 }  // namespace detail
 
 /// `lora<Rank, linear<Outputs>, std::ratio<Alpha>>` in the place of that linear layer. Parameters: A
-/// `[Rank, features]`, then B `[Outputs, Rank]`; frozen parameters: weight, then bias. The names of peft are `lora_A`,
-/// `lora_B`.
+/// `[Rank, features]`, then B `[Outputs, Rank]`, at first 0; frozen parameters: weight, then bias. The names of peft
+/// are `lora_A`, `lora_B`.
 template <std::size_t Rank, class Layer, class Alpha = std::ratio<static_cast<std::intmax_t>(Rank)>>
 struct lora {
   using unfolds_to = typename detail::low_rank_adapter<Rank, Layer, Alpha>::type;
@@ -20731,6 +20913,63 @@ using rnn_cell_of = rnn_cell<gather_recurrent_options<Options...>().relu>;
 /// bias_ih, bias_hh, layer by layer and direction by direction. Samples with lengths of their own end where they end.
 template <std::size_t Hidden, class... Options>
 struct rnn : detail::recurrent<detail::rnn_cell_of<Options...>, Hidden, Options...> {};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/scaled_dot_product_attention.hpp - attention without its projections, for projections of one's own
+//
+//     X = [Q | K | V];    Y = the heads' softmax(Q K^T / sqrt(d)) V, side by side
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: detail/attention.hpp). Between two linear layers this is
+// multi-head attention, with the same parameters in the same order; between adapters it is attention with adapters.
+
+namespace pergrad::inline v0_1 {
+
+/// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
+/// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
+/// Options in any order: `causal`, `attention_dropout<std::ratio<1, 10>>`. No parameters. PyTorch:
+/// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
+/// by any other.
+template <std::size_t Heads, class... Options>
+struct scaled_dot_product_attention {
+  static constexpr bool on_tiles = true;
+  static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+  [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (options.wrong_given || !options.bias || options.kv_bias) return detail::mistake::option_not_offered;
+    if (in.rank() != 2) return detail::mistake::needs_a_sequence;
+    if (Heads == 0) return detail::mistake::zero_is_no_size;
+    return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
+  }
+
+  template <class Tile>
+  static void forward(const Tile& tile) {
+    const detail::attention_layout at = lay_out(tile.in);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
+      detail::attend(tile, at, b, tile.length(b), tile.length(b));
+      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+    }
+  }
+  template <class Tile>
+  static void backward(const Tile& tile) {
+    if (!tile.wants_dx) return;
+    const detail::attention_layout at = lay_out(tile.in);
+    for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
+      std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
+      std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
+    }
+  }
+
+ private:
+  [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
+    const shape of_one{in.e0, in.e1 / 3};
+    return detail::lay_out_attention(of_one, of_one, Heads, true, options);
+  }
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/select_last.hpp - y = x_(n-1), with n the sample's own length
@@ -21668,6 +21907,16 @@ struct optimizer_access {
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
   }
+  /// What an optimizer remembers between steps: arrays of `parameter_count` values or none, and its count of steps if
+  /// it has one.
+  template <class Optimizer>
+  [[nodiscard]] static auto state(Optimizer& optimizer) noexcept {
+    return optimizer.state();
+  }
+  template <class Optimizer>
+  [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
+    return optimizer.count();
+  }
   /// One update with what is released of a total, whose memory then holds exactly what was released.
   template <class Optimizer, class Network, class Generator>
   static void release_in_place(Optimizer& optimizer, const host& executor, Network& network,
@@ -22025,8 +22274,13 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     detail::require_adam_options(options);
   }
 
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
  private:
   friend struct optimizer_access;
+  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
@@ -22083,8 +22337,13 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+
  private:
   friend struct optimizer_access;
+  [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     const auto update = [plain = rules::sgd_rule<scalar>{static_cast<scalar>(rate_ * scale)},
                          heavy = rules::momentum_rule<scalar>{static_cast<scalar>(scale), static_cast<scalar>(rate_),
@@ -22513,9 +22772,7 @@ class rdp_accountant {
   [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
                                      pergrad::delta at) const {
     const entry more{event, count};
-    curve total = total_curve();
-    add_to(total, more);
-    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total, &more);
+    return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
 
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
@@ -22588,27 +22845,33 @@ class rdp_accountant {
     return place;
   }
 
-  void add_to(curve& total, const entry& more) const {
-    if (more.count == 0) return;  // 0 * infinity would not be a number
-    const std::size_t place = find(more.event);
-    const curve made = place < ledger_.size() ? curves_[place] : curve_of(more.event);
-    for (std::size_t i = 0; i <= order_count; ++i) total[i] += static_cast<double>(more.count) * made[i];
+  /// Steps of one place of the ledger, and of `more` if it is of that kind. They are added before they meet a curve:
+  /// 99 steps and one more cost, in the last bit, what 100 cost.
+  [[nodiscard]] static double count_with(const entry& each, const entry* more) noexcept {
+    const bool alike = more != nullptr && more->event == each.event;
+    return static_cast<double>(each.count) + (alike ? static_cast<double>(more->count) : 0.0);
+  }
+  [[nodiscard]] bool is_apart(const entry* more) const noexcept {
+    return more != nullptr && more->count != 0 && find(more->event) == ledger_.size();
   }
 
-  [[nodiscard]] curve total_curve() const {
+  static void add(curve& total, double count, const curve& each) {
+    if (count == 0) return;  // 0 * infinity would not be a number
+    for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * each[i];
+  }
+  /// Curve of the ledger and `more` (which may be null).
+  [[nodiscard]] curve total_curve(const entry* more = nullptr) const {
     curve total{};
     for (std::size_t place = 0; place < ledger_.size(); ++place) {
-      if (ledger_[place].count == 0) continue;
-      const auto count = static_cast<double>(ledger_[place].count);
-      for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * curves_[place][i];
+      add(total, count_with(ledger_[place], more), curves_[place]);
     }
+    if (is_apart(more)) add(total, static_cast<double>(more->count), curve_of(more->event));
     return total;
   }
 
   /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
   [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
-    curve total = total_curve();
-    add_to(total, more);
+    const curve total = total_curve(&more);
     const auto keeps = [&](double order, double rdp) {
       return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
     };
@@ -22624,12 +22887,11 @@ class rdp_accountant {
   /// Total RDP at any order, of the ledger and `more` (which may be null).
   [[nodiscard]] double total_at(double order, const entry* more) const {
     double total = 0;
-    for (const entry& each : ledger_) {
-      if (each.count != 0) total += static_cast<double>(each.count) * renyi_divergence(each.event, order) * margin;
-    }
-    if (more != nullptr && more->count != 0) {
-      total += static_cast<double>(more->count) * renyi_divergence(more->event, order) * margin;
-    }
+    const auto add_steps = [&](double count, const sampled_gaussian_event& event) {
+      if (count != 0) total += count * (renyi_divergence(event, order) * margin);
+    };
+    for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
+    if (is_apart(more)) add_steps(static_cast<double>(more->count), more->event);
     return total;
   }
 
@@ -22727,6 +22989,9 @@ class privacy_accountant {
       refuse();
     }
   }
+
+  /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
+  void record(const sampled_gaussian_event& event, std::uint64_t count) { accountant_.record(event, count); }
 
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
@@ -22853,6 +23118,8 @@ namespace detail {
 }  // namespace pergrad::inline v0_1
 // pergrad/train/checkpoint.hpp - parameters to and from a file: NumPy's .npy format, PyTorch's order
 //
+// A run that is to go on in another process needs more than parameters: see resume.hpp.
+//
 // `numpy.load(path)` gives the flat vector of `torch.nn.utils.parameters_to_vector`. Keys and generator states are
 // never written: who has them can subtract the noise.
 
@@ -22862,8 +23129,9 @@ namespace detail {
 
 template <class Scalar>
 [[nodiscard]] std::string npy_header(std::size_t count) {
-  std::string dictionary = std::string{"{'descr': '"} + (sizeof(Scalar) == 4 ? "<f4" : "<f8") +
-                           "', 'fortran_order': False, 'shape': (" + std::to_string(count) + ",), }";
+  std::string dictionary = std::string{"{'descr': '<"} + (std::is_integral_v<Scalar> ? 'u' : 'f') +
+                           std::to_string(sizeof(Scalar)) + "', 'fortran_order': False, 'shape': (" +
+                           std::to_string(count) + ",), }";
   constexpr std::size_t preamble = 10;
   dictionary.append(63 - (preamble + dictionary.size()) % 64, ' ');
   dictionary += '\n';
@@ -22874,20 +23142,22 @@ template <class Scalar>
   return header + dictionary;
 }
 
-}  // namespace detail
+/// An array as the bytes of a .npy file.
+template <class Value>
+[[nodiscard]] std::string npy_bytes(std::span<const Value> values) {
+  std::string bytes = npy_header<Value>(values.size());
+  const std::size_t start = bytes.size();
+  bytes.resize(start + values.size_bytes());
+  if (!values.empty()) std::memcpy(bytes.data() + start, values.data(), values.size_bytes());
+  return bytes;
+}
 
-/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
-/// file.
-template <class Network>
-void save_parameters(const Network& network, const std::string& path) {
-  using scalar = typename Network::scalar;
+/// The file appears whole or not at all. Throws std::runtime_error naming it.
+inline void write_whole_file(const std::string& path, const std::string& bytes) {
   const std::string unfinished = path + ".unfinished";
-  const std::string header = detail::npy_header<scalar>(network.all_parameters().size());
-  const std::span<const scalar> values = network.all_parameters();
-  detail::file file = detail::open_file(unfinished, "wb");
-  const bool written = file != nullptr && std::fwrite(header.data(), 1, header.size(), file.get()) == header.size() &&
-                       std::fwrite(values.data(), sizeof(scalar), values.size(), file.get()) == values.size();
-  if (const bool closed = file != nullptr && std::fclose(file.release()) == 0; !written || !closed) {
+  file stream = open_file(unfinished, "wb");
+  const bool written = stream != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), stream.get()) == bytes.size();
+  if (const bool closed = stream != nullptr && std::fclose(stream.release()) == 0; !written || !closed) {
     static_cast<void>(std::remove(unfinished.c_str()));
     throw std::runtime_error("pergrad: " + path + ": cannot be written");
   }
@@ -22895,6 +23165,15 @@ void save_parameters(const Network& network, const std::string& path) {
     static_cast<void>(std::remove(unfinished.c_str()));
     throw std::runtime_error("pergrad: " + path + ": cannot be put in place");
   }
+}
+
+}  // namespace detail
+
+/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
+/// file.
+template <class Network>
+void save_parameters(const Network& network, const std::string& path) {
+  detail::write_whole_file(path, detail::npy_bytes<typename Network::scalar>(network.all_parameters()));
 }
 
 /// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and
@@ -23013,7 +23292,7 @@ struct dp_sgd_options {
   std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
   std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
   std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
-  std::optional<pergrad::learning_rate> learning_rate;
+  std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
@@ -23052,6 +23331,9 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   } else {
     require(options.clip.has_value(), "clip");
     if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+  }
+  if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
+    refuse("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
   }
   require(options.noise.has_value(), "noise");
   require(options.sampling.has_value(), "sampling");
@@ -23239,6 +23521,16 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
     if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
     return update_;
   }
+  /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
+  /// number of steps, say.
+  void set_learning_rate(learning_rate rate) {
+    options_.learning_rate = rate;
+    if constexpr (on_a_device) {
+      part_->set_learning_rate(rate);
+    } else {
+      std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, part_->optimizer);
+    }
+  }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
   /// memory anyway.
@@ -23424,6 +23716,9 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+struct checkpoint_access;
+}
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class dp_sgd;
 namespace unprotected {
@@ -23449,6 +23744,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   using base::on_a_device;
   using base::options;
   using base::records_changed;
+  using base::set_learning_rate;
   using base::steps;
   using base::within_budget;
 
@@ -23480,6 +23776,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
 
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend struct detail::checkpoint_access;
 
   void step_on_host(const dataset<input_value, target>& records) {
     bounded_total<Network>& total = this->part_->total;
@@ -23544,6 +23841,256 @@ template <class Network, class Loss, class Generator, class Executor>
 }
 
 }  // namespace unprotected
+}  // namespace pergrad::inline v0_1
+// pergrad/train/predict.hpp - a network's outputs for records that have no targets
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Asks nothing of the outputs.
+struct no_loss {
+  template <class Scalar>
+  using target = std::uint8_t;
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const std::uint8_t> /*targets*/) noexcept {
+    return true;
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> /*y*/, std::span<const std::uint8_t> /*targets*/,
+                                       std::span<Scalar> dy) noexcept {
+    std::ranges::fill(dy, Scalar{0});
+    return 0;
+  }
+};
+
+}  // namespace detail
+
+/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that lie one after the other
+/// in `inputs`; `lengths`: one a record where they vary. For PUBLIC data: outputs for training records are private
+/// values. On the host. Allocates. Throws std::invalid_argument or std::out_of_range as `dataset` does.
+template <class Network>
+requires(!detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
+                                                                std::span<const typename Network::input_value> inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
+  using value = typename Network::input_value;
+  constexpr std::size_t outputs_per_record = Network::output_shape.size();
+  constexpr std::size_t chunk = 1024;
+  const std::vector<std::uint8_t> no_targets(inputs.size() / Network::input_shape.size());
+  const dataset<value, std::uint8_t> records{inputs, no_targets, Network::input_shape, 1, lengths};
+  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  std::vector<typename Network::scalar> found(records.size() * outputs_per_record);
+  std::vector<std::uint32_t> ids;
+  for (std::size_t first = 0; first < records.size(); first += chunk) {
+    ids.clear();
+    for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
+      ids.push_back(static_cast<std::uint32_t>(i));
+    }
+    const batch<Network, detail::no_loss> samples{records, ids};
+    const auto gradients = per_sample_gradients(network, detail::no_loss{}, samples, tape);
+    const auto here = std::span{found}.subspan(first * outputs_per_record, ids.size() * outputs_per_record);
+    unprotected::evaluate_into(executor, here, outputs(gradients));
+  }
+  return found;
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/resume.hpp - a run to and from a file: parameters, the optimizer's state, and what was spent
+//
+// With parameters alone a run that goes on would forget its momentum and, worse, its ledger: its epsilon would be that
+// of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
+// in the file follows from released values and public numbers.
+//
+// The file is five .npy arrays one after the other, as `numpy.load` reads them from one open file: uint64 [1, number of
+// parameters, values of the optimizer's state, its steps, steps given out by the generator, entries of the ledger]; all
+// parameters, frozen ones last; the optimizer's state; probability and noise multiplier of every entry; its steps.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// A checkpoint's numbers, before they are taken over or after they were collected.
+template <class Scalar>
+struct run_state {
+  static constexpr std::size_t head_size = 6;
+  static constexpr std::uint64_t format = 1;
+
+  std::vector<Scalar> parameters, optimizer;
+  std::uint64_t optimizer_steps = 0, generator_steps = 0;
+  std::vector<rdp_accountant::entry> ledger;
+
+  void write(const std::string& path) const {
+    const std::array<std::uint64_t, head_size> head{format,          parameters.size(), optimizer.size(),
+                                                    optimizer_steps, generator_steps,   ledger.size()};
+    std::vector<double> events;
+    std::vector<std::uint64_t> counts;
+    for (const rdp_accountant::entry& entry : ledger) {
+      events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
+      counts.push_back(entry.count);
+    }
+    write_whole_file(path, npy_bytes(std::span<const std::uint64_t>{head}) + npy_bytes<Scalar>(parameters) +
+                               npy_bytes<Scalar>(optimizer) + npy_bytes<double>(events) +
+                               npy_bytes<std::uint64_t>(counts));
+  }
+
+  /// Reads a file for a network and an optimizer of these sizes. Throws std::runtime_error that says what and where.
+  [[nodiscard]] static run_state read(const std::string& path, std::size_t parameter_count, std::size_t state_count) {
+    const auto fail = [&](const std::string& what) { throw std::runtime_error("pergrad: " + path + ": " + what); };
+    const file stream = open_file(path, "rb");
+    if (stream == nullptr) fail("cannot be opened");
+    const auto array = [&]<class Value>(std::vector<Value>& values, std::size_t count, const char* what) {
+      const std::string wanted = npy_header<Value>(count);
+      std::string found(wanted.size(), '\0');
+      if (std::fread(found.data(), 1, found.size(), stream.get()) != found.size() || found != wanted) {
+        fail(std::string{"not a checkpoint of a run: no array of "} + what);
+      }
+      values.resize(count);
+      if (std::fread(values.data(), sizeof(Value), count, stream.get()) != count) {
+        fail(std::string{"ends within the "} + what);
+      }
+    };
+    std::vector<std::uint64_t> head;
+    array(head, head_size, "sizes");
+    if (head[0] != format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
+    const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
+      if (found != wanted) {
+        fail("has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
+      }
+    };
+    require(head[1], parameter_count, " parameters", "the network");
+    require(head[2], state_count, " values of an optimizer's state", "this optimizer");
+    constexpr std::uint64_t most_entries = std::uint64_t{1} << 20U;  // nobody changes sigma as often
+    if (head[5] > most_entries) fail("has a ledger of " + std::to_string(head[5]) + " kinds of steps");
+
+    run_state state;
+    state.optimizer_steps = head[3];
+    state.generator_steps = head[4];
+    std::vector<double> events;
+    std::vector<std::uint64_t> counts;
+    array(state.parameters, parameter_count, "parameters");
+    array(state.optimizer, state_count, "optimizer's state");
+    array(events, 2 * head[5], "events");
+    array(counts, head[5], "steps");
+    if (std::fgetc(stream.get()) != EOF) fail("is longer than a checkpoint");
+    std::uint64_t steps = 0;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (!sampling_probability::holds(events[2 * i]) || !noise_multiplier::holds(events[2 * i + 1]) ||
+          counts[i] > std::numeric_limits<std::uint64_t>::max() - steps) {
+        fail("entry " + std::to_string(i) + " of its ledger is none");
+      }
+      steps += counts[i];
+      state.ledger.push_back({{events[2 * i], events[2 * i + 1]}, counts[i]});
+    }
+    return state;
+  }
+};
+
+struct checkpoint_access {
+  template <class Network, class Optimizer>
+  [[nodiscard]] static auto collect(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant) {
+    using scalar = typename Network::scalar;
+    run_state<scalar> run;
+    const std::span<const scalar> values = network.all_parameters();
+    run.parameters.assign(values.begin(), values.end());
+    for (const std::span<scalar> part : optimizer_access::state(optimizer)) {
+      run.optimizer.insert(run.optimizer.end(), part.begin(), part.end());
+    }
+    if (const std::uint64_t* const count = optimizer_access::count(optimizer)) run.optimizer_steps = *count;
+    for (const rdp_accountant::entry& entry : accountant.ledger()) {
+      if (entry.count != 0) run.ledger.push_back(entry);
+    }
+    return run;
+  }
+
+  /// Reads first and changes then: nothing is changed if anything is wrong.
+  template <class Network, class Optimizer, class Accountant>
+  [[nodiscard]] static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant,
+                                             const std::string& path) {
+    using scalar = typename Network::scalar;
+    if (accountant.steps() != 0) {
+      throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
+                             " steps were taken already, and what they spent would be forgotten");
+    }
+    const auto parts = optimizer_access::state(optimizer);
+    std::size_t state_count = 0;
+    for (const std::span<scalar> part : parts) state_count += part.size();
+    const auto run = run_state<scalar>::read(path, network.all_parameters().size(), state_count);
+    for (const rdp_accountant::entry& entry : run.ledger) accountant.record(entry.event, entry.count);
+    std::ranges::copy(run.parameters, network.all_parameters().begin());
+    auto next = run.optimizer.begin();
+    for (const std::span<scalar> part : parts) {
+      std::copy_n(next, part.size(), part.begin());
+      next += static_cast<std::ptrdiff_t>(part.size());
+    }
+    if (std::uint64_t* const count = optimizer_access::count(optimizer)) *count = run.optimizer_steps;
+    return run.generator_steps;
+  }
+
+  template <class Trainer>
+  static void save(const Trainer& trainer, const std::string& path) {
+    std::visit(
+        [&](auto& optimizer) {
+          auto run = collect(*trainer.network_, optimizer, trainer.accountant_.accountant());
+          run.generator_steps = trainer.generator_.step();
+          run.write(path);
+        },
+        trainer.part_->optimizer);
+  }
+  template <class Trainer>
+  static void load(Trainer& trainer, const std::string& path) {
+    const std::uint64_t given_out =
+        std::visit([&](auto& optimizer) { return restore(*trainer.network_, optimizer, trainer.accountant_, path); },
+                   trainer.part_->optimizer);
+    // A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
+    auto& generator = trainer.generator_;
+    if constexpr (std::is_same_v<std::remove_reference_t<decltype(generator)>, seeded_generator>) {
+      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+    } else if constexpr (!Trainer::is_private) {
+      while (generator.step() < given_out) static_cast<void>(generator.next_step());
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Writes a run: the network's parameters, frozen ones last, the optimizer's state, and what was spent. No key is
+/// written, and nothing that is private. The file appears whole or not at all. Throws std::runtime_error naming the
+/// file. Trainers on a device cannot be saved yet.
+template <class Network, class Loss, class Generator, class Executor>
+requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_checkpoint(
+    const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::save(trainer, path);
+}
+
+/// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts. Its
+/// options may be others but for the kind of optimizer; each step costs what its own options say. The noise's key is a
+/// new one; a seeded generator goes on behind the steps that it had given out, so that a run in two parts has the bits
+/// of one.
+///
+/// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
+///
+/// Throws std::runtime_error that says what is wrong with the file, std::logic_error if steps were taken; nothing is
+/// changed then.
+template <class Network, class Loss, class Generator, class Executor>
+requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_checkpoint(
+    dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+  detail::checkpoint_access::load(trainer, path);
+}
+
+/// The same for a training loop by hand. A seeded generator is not in the file: `seeded_generator{seed, steps}` goes on
+/// behind so many steps.
+template <class Network, class Optimizer>
+void save_checkpoint(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
+                     const std::string& path) {
+  detail::checkpoint_access::collect(network, optimizer, accountant).write(path);
+}
+template <class Network, class Optimizer>
+void load_checkpoint(Network& network, Optimizer& optimizer, rdp_accountant& accountant, const std::string& path) {
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path));
+}
+
 }  // namespace pergrad::inline v0_1
 // pergrad/version.hpp - the version of the library; the build reads it from here and from nowhere else.
 
@@ -25411,9 +25958,10 @@ static_assert(device<cuda_device>);
 //   s = ((lane_0 + lane_1) + lane_2) + ...;  r = fma(deviation, z, s);  parameters <- rule(r)
 //
 // Noise is never stored: a block makes one tile of 512 Gaussians (privacy/noise.hpp says from which words) and uses
-// them. 48 threads make the 48 ChaCha20 blocks of the tile while the others read the lanes; then each of 256 threads
-// turns three words into two Gaussians. So its bits are those of `add_gaussian`, and the update's those of the host's
-// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// them. 32 threads make 32 ChaCha20 blocks of the tile while the others read the lanes; then each of 256 threads turns
+// two words into two Gaussians, or makes the block of a third one where the first is small. So its bits are those of
+// `add_gaussian`, and the update's those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the
+// same numbers.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -25449,6 +25997,17 @@ PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint3
   block[12] += counter;
 }
 
+/// Word `word` of that block. An index would put the block into memory.
+[[nodiscard]] PERGRAD_HD inline std::uint32_t random_word(const random_stream& stream, std::uint32_t counter,
+                                                          int word) noexcept {
+  std::uint32_t block[16];
+  make_random_block(stream, counter, block);
+  std::uint32_t chosen = 0;
+  PERGRAD_UNROLL
+  for (int i = 0; i < 16; ++i) chosen = i == word ? block[i] : chosen;
+  return chosen;
+}
+
 /// Which rule of optim/rules.hpp `update_kernel` applies.
 namespace update {
 inline constexpr int release_only = 0;  ///< none: the sum, divided by `divisor`, is written to `released`
@@ -25480,7 +26039,7 @@ struct update_kernel {
   static_assert(tile == 2 * threads);
   static constexpr int part = 16 * 16 + 16;  // words of 16 blocks, and 16 more so that two parts meet no bank twice
   struct shared_type {
-    std::uint32_t words[3 * part];
+    std::uint32_t words[2 * part];
   };
 
   const step_state* state;  ///< a state that is not the last of its batch: the kernel does nothing
@@ -25509,7 +26068,7 @@ struct update_kernel {
         const std::int64_t element = begin + half * threads + t;
         if (element < count) sums[t][half] = sum_of_lanes(element);
       }
-      if (noise != 0 && t < 48) {
+      if (noise != 0 && t < 32) {
         std::uint32_t words[16];
         make_random_block(at_step(settings.noise, state->noise_step),
                           static_cast<std::uint32_t>(48 * block.index() + t), words);
@@ -25519,8 +26078,14 @@ struct update_kernel {
     block.each([&](int t) {
       float gaussians[2] = {0, 0};
       if (noise != 0) {
-        pergrad::detail::box_muller<1>(shared.words[t], shared.words[part + t], shared.words[2 * part + t],
-                                       gaussians[0], gaussians[1]);
+        const std::uint32_t words[2] = {shared.words[t], shared.words[part + t]};
+        float y = pergrad::detail::short_uniform<1>(words[0], words[1]);
+        if (words[0] < pergrad::detail::first_long_radius) {
+          const auto third = random_word(at_step(settings.noise, state->noise_step),
+                                         static_cast<std::uint32_t>(48 * block.index() + 32 + t % 16), t / 16);
+          y = pergrad::detail::long_uniform(words[0], words[1], third);
+        }
+        pergrad::detail::box_muller<1>(y, words[1], gaussians[0], gaussians[1]);
       }
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
@@ -28488,6 +29053,8 @@ class network_trainer {
 
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { captured_ = false; }
+  /// Of the next step on: every replay is told its rate.
+  void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
