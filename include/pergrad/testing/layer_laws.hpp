@@ -13,16 +13,13 @@
 // and in float and double, bit for bit:
 //   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. Differential
 //                       privacy stands on it: else a gradient's norm says nothing about its sample's influence
-//   permutation, repetition, thread count
-//   non-finite samples  add exactly zero to a clipped sum
+//   permutation, repetition, thread count; samples that are not finite add exactly zero to a clipped sum
 //   clip bound          |clip(g_b)| <= C, from denormal to huge, in every row and in the sum of a batch of one
 // No test framework is needed, and nothing here is random: a seed makes everything.
 #pragma once
-
 // clang-format off
 #include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
 // clang-format on
-
 #include <algorithm>
 #include <array>
 #include <cmath>
