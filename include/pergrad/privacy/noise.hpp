@@ -11,7 +11,8 @@
 //   Read as a signed integer the first word is u below one half and u - 1 from there on, so u close to 1 keeps its
 //   relative precision too: the smallest radius is 9.5e-7.
 // * v is a quarter turn about one of the four axis directions and a place g in [-1/2, 1/2] on it: two short
-//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 last places of a float.
+//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 units in the last place
+//   of a float.
 // * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
 //   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
 // Polynomials are best approximations rounded to float: relative errors 2.4e-8 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
