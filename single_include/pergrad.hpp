@@ -2826,10 +2826,10 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
   // One call of f: it is inlined here, and many functions are made of this one.
   const bool dense = a.dense() && b.dense();
   const index count = dense ? a.values.size() : a.values.width * a.values.channels;
-  const index lines = dense ? 1 : a.values.depth * a.values.height;
+  const index stretches = dense ? 1 : a.values.depth * a.values.height;
   index plane = 0;
   index row = 0;
-  for (index line = 0; line < lines; ++line) {
+  for (index stretch = 0; stretch < stretches; ++stretch) {
     f(a.start + plane * a.plane + row * a.row, b.start + plane * b.plane + row * b.row, count);
     if (++row == a.values.height) {
       row = 0;
@@ -15286,7 +15286,8 @@ template <class Network, class Loss>
 //   Read as a signed integer the first word is u below one half and u - 1 from there on, so u close to 1 keeps its
 //   relative precision too: the smallest radius is 9.5e-7.
 // * v is a quarter turn about one of the four axis directions and a place g in [-1/2, 1/2] on it: two short
-//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 last places of a float.
+//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 units in the last place
+//   of a float.
 // * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
 //   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
 // Polynomials are best approximations rounded to float: relative errors 2.4e-8 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).

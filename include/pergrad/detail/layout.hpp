@@ -169,10 +169,10 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
   // One call of f: it is inlined here, and many functions are made of this one.
   const bool dense = a.dense() && b.dense();
   const index count = dense ? a.values.size() : a.values.width * a.values.channels;
-  const index lines = dense ? 1 : a.values.depth * a.values.height;
+  const index stretches = dense ? 1 : a.values.depth * a.values.height;
   index plane = 0;
   index row = 0;
-  for (index line = 0; line < lines; ++line) {
+  for (index stretch = 0; stretch < stretches; ++stretch) {
     f(a.start + plane * a.plane + row * a.row, b.start + plane * b.plane + row * b.row, count);
     if (++row == a.values.height) {
       row = 0;
