@@ -17022,7 +17022,7 @@ template <executor Executor, class Destination, class Expression>
 requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
-  auto only = pergrad::assign(destination, expression);
+  auto only = pergrad::detail::assignment_of<error::function::assign, false>(destination, expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
