@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/testing/layer_laws.hpp - the laws that every layer must keep, checked on made-up samples
 //
-//   using pergrad::testing::check_layer;
-//   for (const auto& broken : check_layer<my_layer, pergrad::shape{3, 4, 4}>()) puts(broken.text().c_str());
+//   for (const auto& law : testing::check_layer<my_layer, pergrad::shape{3, 4, 4}>()) puts(law.text().c_str());
 //
 // The layer stands between a layer with parameters (so that its input gradient shows, as the gradient of those
 // parameters) and a linear layer with cross entropy behind it. In double, with g_b the gradient of sample b:
-//   finite differences  g_b = (L_b(w + h) - L_b(w - h)) / 2h, for the layer's parameters and those in front of it
+//   finite differences  g_b = (L_b(w + h) - L_b(w - h)) / 2h, here and in front of the layer; 0 for padding rows
 //   sum of rows         sum(g) = sum_b g_b
 //   norms, strategies   every method: |g_b|^2 of the materialised row, and sum_b min(1, C/|g_b|) g_b, to 1e-12
 //   accumulation        weighted_sum(a u + b v) = a weighted_sum(u) + b weighted_sum(v); accumulate adds
@@ -121,6 +120,7 @@ class examination {
     }
   }
   [[nodiscard]] std::vector<double> differences(const samples& data, std::size_t parameter, double step) {
+    if (alone_.known.holds(parameter)) return std::vector<double>(data.size());
     scalar& value = alone_.parameters()[parameter];
     const scalar before = value;
     value = static_cast<scalar>(before + step);

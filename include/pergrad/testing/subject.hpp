@@ -5,6 +5,7 @@
 // type, not once for each network.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
+#include <pergrad/optim/held.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
 
@@ -26,7 +28,13 @@ struct subject_facts {
   std::size_t outputs = 0;     ///< of a sample
   std::size_t vocabulary = 0;  ///< ids, if the network reads some
   std::size_t configurations = 0;
-  std::size_t others = 0;  ///< executors that must give the same bits as the usual one
+  std::size_t others = 0;                         ///< executors that must give the same bits as the usual one
+  std::span<const detail::parameter_range> held;  ///< rows of padding ids: read, and by definition without a gradient
+
+  [[nodiscard]] bool holds(std::size_t parameter) const {
+    return std::any_of(held.begin(), held.end(),
+                       [=](const auto& each) { return each.first <= parameter && parameter < each.end; });
+  }
 };
 
 /// The members are those of `observer`, on the usual executor but for `look_elsewhere`.
@@ -76,7 +84,7 @@ class network_subject final : public subject_type<Network, Loss> {
 
   network_subject(const uniform& initial, std::size_t most_samples)
       : base{{Network::parameter_count, Network::output_shape.size(), Network::input_shape.ids,
-              compared::configuration_count, std::size(compared::others)}},
+              compared::configuration_count, std::size(compared::others), detail::held_parameters<Network>}},
         most_samples_{most_samples},
         network_{host{threads{1}}, initial},
         usual_{compared::usual, most_samples} {}
