@@ -10,6 +10,7 @@
 namespace {
 
 std::atomic<std::size_t> allocations{0};
+std::atomic<std::size_t> allocated_bytes{0};  // given back or not
 
 }  // namespace
 
@@ -17,10 +18,12 @@ std::atomic<std::size_t> allocations{0};
 // does not see malloc behind new and free behind delete, and warn that they mismatch.
 [[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   ++allocations;
+  allocated_bytes += bytes;
   return std::malloc(bytes != 0 ? bytes : 1);
 }
 [[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   ++allocations;
+  allocated_bytes += bytes;
   const auto unit = static_cast<std::size_t>(alignment);
   return std::aligned_alloc(unit, (bytes / unit + 1) * unit);
 }

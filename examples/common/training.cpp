@@ -60,6 +60,9 @@ pergrad::dp_sgd_options private_options(run_report& report) {
   made.optimizer = chosen.optimizer == "adam" ? pergrad::optimizer_kind::adam : pergrad::optimizer_kind::sgd;
   made.max_batch = pergrad::max_batch{2048};
   made.budget = pergrad::privacy_budget{pergrad::epsilon{most}, delta};
+  if (!pergrad::privacy_accountant{made.budget}.within(made.sampling->event(*made.noise))) {
+    throw bad_value("with this --noise-multiplier a single step exceeds epsilon " + shortest(chosen.epsilon));
+  }
   return made;
 }
 
@@ -72,10 +75,6 @@ void begin_report(run_report& report, std::size_t train_size, std::size_t test_s
 
 void train_for_epochs(training_run& run, run_report& report, const std::function<pergrad::classifier_result()>& test) {
   const options& chosen = report.chosen;
-  if (!run.within_budget()) {
-    throw bad_value("with this --noise-multiplier a single step exceeds epsilon " + shortest(chosen.epsilon));
-  }
-
   const std::size_t epoch_steps = report.planned_steps / chosen.epochs;
   progress_bar bar{report.planned_steps};
   const auto going_on = [&] { return run.steps() < report.planned_steps && run.within_budget() && !interrupted(); };

@@ -44,8 +44,8 @@ class training_run {
   ~training_run() = default;
 };
 /// Trains until the planned steps are made, the budget is spent or somebody presses Ctrl-C. What is printed for every
-/// epoch is measured on the test set, which is public; the training loss is as private as the data. Throws bad_value.
-/// `test` measures the network on the test set.
+/// epoch is measured on the test set, which is public; the training loss is as private as the data. `test` measures the
+/// network on the test set.
 void train_for_epochs(training_run& run, run_report& report, const std::function<pergrad::classifier_result()>& test);
 
 /// A trainer with its source of noise and its data set.

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/allocation_test.cpp - a training step takes nothing from the heap.
+// tests/train/allocation_test.cpp - a training step takes nothing from the heap, and a file not what it holds.
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <type_traits>
+#include <unistd.h>
+
 #include "counted_allocations.hpp"
 #include "fixture.hpp"
 
@@ -51,6 +58,35 @@ BOOST_AUTO_TEST_CASE(nor_do_the_last_steps_of_a_budget) {
   auto options = usual_options();
   options.budget = pg::privacy_budget{pg::epsilon{accountant.epsilon(pg::delta{1e-5}) * 1.000001}, pg::delta{1e-5}};
   BOOST_TEST(count_in_steps(options, 2) == 0U);
+}
+
+// Files are written from where the numbers lie: what that takes is the same for parameters and moments of 13 kB and of
+// 4 MB. Only the names of sizes in headers differ in length.
+BOOST_AUTO_TEST_CASE(a_file_takes_no_memory_for_its_numbers) {
+  using small = pg::network<pg::shape{32}, pg::linear<32>>;
+  using large = pg::network<pg::shape{600}, pg::linear<600>>;
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_allocation_" + std::to_string(::getpid()))).string();
+  const auto bytes = [&]<class Network>(std::type_identity<Network>) {
+    const pg::host exec{pg::threads{1}};
+    Network net{exec, pg::kaiming_uniform{1}};
+    auto options = usual_options();
+    options.optimizer = pg::optimizer_kind::adam;
+    const pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
+    const std::size_t before = allocated_bytes;
+    pg::save_parameters(net, path);
+    const std::size_t parameters_only = allocated_bytes;
+    pg::save_checkpoint(trainer, path);
+    const std::size_t after = allocated_bytes;
+    BOOST_TEST(std::filesystem::file_size(path) > 3 * net.parameters().size_bytes());
+    std::filesystem::remove(path);
+    return std::array{parameters_only - before, after - parameters_only};
+  };
+  const auto few = bytes(std::type_identity<small>{}), many = bytes(std::type_identity<large>{});
+  for (const std::size_t i : {0U, 1U}) {
+    BOOST_TEST(few[i] > 0U);
+    BOOST_TEST(many[i] < few[i] + 1000);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

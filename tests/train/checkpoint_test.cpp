@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/train/checkpoint_test.cpp - parameters there and back, the .npy format byte by byte, and every damaged file
-// refused whole.
+// tests/train/checkpoint_test.cpp - parameters there and back, the .npy format byte by byte, every damaged file refused
+// whole, and nothing lost when one cannot be written.
+#include <sys/resource.h>
+
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -195,18 +198,62 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused_whole) {
 BOOST_AUTO_TEST_CASE(what_cannot_be_written_leaves_nothing) {
   const folder here;
   const classifier net{executor(), pg::kaiming_uniform{1}};
-  const auto fails = [&](const std::string& path) {
+  const auto fails = [&](const std::string& path, const std::string& what) {
     BOOST_CHECK_EXCEPTION(pg::save_parameters(net, path), std::runtime_error, [&](const std::runtime_error& error) {
-      const std::string text = error.what();
-      return text.starts_with("pergrad: ") && text.find(path) != std::string::npos;
+      return error.what() == "pergrad: " + path + ": " + what;
     });
   };
-  fails(here / "no/such/folder/net.npy");
+  fails(here / "no/such/folder/net.npy", "cannot be written: No such file or directory");
   std::filesystem::create_directories(here.path / "taken");
-  fails(here / "taken");  // a folder is in the way
+  fails(here / "taken", "cannot be put in place: Is a directory");
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator{here.path}) files += entry.is_regular_file() ? 1U : 0U;
   BOOST_TEST(files == 0U);
+}
+
+// The limit on the size of a file stands for a full disk; by setrlimit(2) going beyond it is an error once its signal
+// is ignored.
+BOOST_AUTO_TEST_CASE(a_disk_that_is_full_costs_nothing_that_was_there) {
+  const folder here;
+  const std::string path = here / "net.npy";
+  using wide = pg::network<pg::shape{100}, pg::linear<200>>;
+  wide net{executor(), pg::kaiming_uniform{1}};
+  pg::save_parameters(net, path);
+  const std::string before = read(path);
+  net.parameters()[0] += 1;
+
+  struct limit {
+    rlimit usual{};
+    void (*handler)(int) = std::signal(SIGXFSZ, SIG_IGN);
+    explicit limit(rlim_t most) {
+      ::getrlimit(RLIMIT_FSIZE, &usual);
+      const rlimit less{most, usual.rlim_max};
+      ::setrlimit(RLIMIT_FSIZE, &less);
+    }
+    limit(const limit&) = delete;
+    limit& operator=(const limit&) = delete;
+    ~limit() {
+      ::setrlimit(RLIMIT_FSIZE, &usual);
+      std::signal(SIGXFSZ, handler);
+    }
+  };
+  // In the header, in the values, and in the last of them, which only closing writes.
+  for (const rlim_t most : {rlim_t{100}, rlim_t{50'000}, static_cast<rlim_t>(before.size() - 1)}) {
+    std::string said;
+    {
+      const limit full{most};
+      try {
+        pg::save_parameters(net, path);
+      } catch (const std::runtime_error& error) {
+        said = error.what();
+      }
+    }
+    BOOST_TEST(said == "pergrad: " + path + ": cannot be written: File too large");
+    BOOST_TEST((read(path) == before));
+    BOOST_TEST(!std::filesystem::exists(path + ".unfinished"));
+  }
+  pg::save_parameters(net, path);
+  BOOST_TEST((read(path) != before));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

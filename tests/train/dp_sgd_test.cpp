@@ -3,6 +3,7 @@
 // the rest.
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -250,6 +251,37 @@ BOOST_AUTO_TEST_CASE(the_step_beyond_the_budget_is_refused_with_nothing_changed)
     BOOST_TEST_REQUIRE(endless.trainer.within_budget());
     endless.trainer.step(data.records());
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_budget_without_room_for_one_step_is_refused_at_once) {
+  auto options = usual_options();
+  const auto event = options.sampling->event(*options.noise);
+  pg::rdp_accountant one;
+  one.record(event);
+  const double cost = one.epsilon(pg::delta{1e-5});
+  options.budget = pg::privacy_budget{pg::epsilon{cost}, pg::delta{1e-5}};
+  const clouds data{100};
+  run exact{options};  // room for exactly one
+  BOOST_TEST(exact.trainer.within_budget());
+  exact.trainer.step(data.records());
+  BOOST_TEST(!exact.trainer.within_budget());
+
+  options.budget->max_epsilon = pg::epsilon{cost * 0.999};
+  char price[32], given[32];
+  std::snprintf(price, sizeof price, "%.6g", cost);
+  std::snprintf(given, sizeof given, "%.6g", cost * 0.999);
+  BOOST_CHECK_EXCEPTION(run{options}, std::invalid_argument, [&](const std::exception& error) {
+    return error.what() == std::string{"pergrad: dp_sgd: the option budget allows no step: it is epsilon "} + given +
+                               " at delta 1e-05, and one step with noise multiplier 1.1 and sampling probability 0.2 "
+                               "costs epsilon " +
+                               price;
+  });
+  options.noise = pg::noise_multiplier{0};
+  BOOST_CHECK_EXCEPTION(run{options}, std::invalid_argument, [](const std::exception& error) {
+    return std::string{error.what()}.ends_with("costs epsilon inf");
+  });
+  options.budget.reset();
+  BOOST_CHECK_NO_THROW(run{options});
 }
 
 BOOST_AUTO_TEST_CASE(missing_options_are_named) {

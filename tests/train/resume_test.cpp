@@ -152,6 +152,13 @@ BOOST_AUTO_TEST_CASE(the_budget_is_that_of_both_parts) {
   while (second.within_budget()) second.step(data.records());
   BOOST_TEST(second.steps() == allowed);
   BOOST_CHECK_THROW(second.step(data.records()), pg::budget_exhausted);
+  // A run that has spent all goes on nowhere, and that is no mistake.
+  pg::save_checkpoint(second, file.path);
+  pg::dp_sgd third{exec, again, loss{}, options};
+  pg::load_checkpoint(third, file.path);
+  BOOST_TEST(third.steps() == allowed);
+  BOOST_TEST(!third.within_budget());
+  BOOST_CHECK_THROW(third.step(data.records()), pg::budget_exhausted);
 }
 
 BOOST_AUTO_TEST_CASE(a_secret_key_is_new_and_a_given_seed_goes_on) {

@@ -154,16 +154,16 @@ struct pooling_kernel {
         task.y = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
         run(task);
       });
-      return;
-    }
-    for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
-      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        pack<Scalar> sum = Layer::template start<pack<Scalar>>();
-        for_each_tap(x_layout, x_layout, box,
-                     [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
-        lanes.store(y + output + c, Layer::finish(sum, divisor));
+    } else {
+      for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
+        for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+          pack<Scalar> sum = Layer::template start<pack<Scalar>>();
+          for_each_tap(x_layout, x_layout, box,
+                       [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+          lanes.store(y + output + c, Layer::finish(sum, divisor));
+        });
       });
-    });
+    }
   }
 
   /// Adds every input's share of dy to dx.
@@ -182,18 +182,19 @@ struct pooling_kernel {
         task.dy = dy + dy_layout.start + d * dy_layout.plane + i * dy_layout.row + j * dy_layout.column;
         run(task);
       });
-      return;
+    } else {
+      for_each_window(
+          in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
+            for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+              const pack<Scalar> best = lanes.load(y + output + c);
+              pack<Scalar> remaining = lanes.load(dy + backprop + c);
+              for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
+                const pack<Scalar> part = Layer::share(pack<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+                lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+              });
+            });
+          });
     }
-    for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
-      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const pack<Scalar> best = lanes.load(y + output + c);
-        pack<Scalar> remaining = lanes.load(dy + backprop + c);
-        for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
-          const pack<Scalar> part = Layer::share(pack<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-        });
-      });
-    });
   }
 
  private:

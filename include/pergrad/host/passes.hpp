@@ -13,6 +13,7 @@
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/affine.hpp>
+#include <pergrad/host/completion_call.hpp>
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/tables.hpp>
@@ -41,50 +42,45 @@ class passes : public tile_values<Network> {
   void forward(index begin, index end) { forward(0, size, begin, end); }
   /// Nodes first .. last - 1.
   void forward(std::size_t first, std::size_t last, index begin, index end) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (std::size_t i = first; i < last; ++i) {
-        (this->*steps[i])(begin, end);
-        trim(i + 1, begin, end, false);
-      }
+    for (std::size_t i = first; i < last; ++i) {
+      forward_step(i, begin, end);
+      trim(i + 1, begin, end, false);
     }
-    (std::make_index_sequence<size>{});
     if (last < size || table.output_in_slot) return;
     const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
   }
 
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node, begin, end)` is called
-  /// once the gradient of the node's output is complete and before its input's is formed.
-  template <class Function>
-  void backward(index begin, index end, Function&& when_complete) {
-    backward(0, size, begin, end, when_complete);
-  }
+  /// From the last node to the first that has a parameter at or before it. `when_complete` is called once the gradient
+  /// of a node's output is complete and before its input's is formed.
+  void backward(index begin, index end, completion_call when_complete) { backward(0, size, begin, end, when_complete); }
   /// Of nodes first .. last - 1.
-  template <class Function>
-  void backward(std::size_t first, std::size_t last, index begin, index end, Function&& when_complete) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
-      for (std::size_t i = last; i-- > first;) {
-        const node_row& row = table.nodes[i];
-        if (!row.backward) continue;
-        trim(i + 1, begin, end, true);
-        if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
-          when_complete(i, begin, end);
-        } else {
-          if (row.parameter_count > 0) when_complete(i, begin, end);
-          (this->*steps[i])(begin, end);
-        }
+  void backward(std::size_t first, std::size_t last, index begin, index end, completion_call when_complete) {
+    for (std::size_t i = last; i-- > first;) {
+      const node_row& row = table.nodes[i];
+      if (!row.backward) continue;
+      trim(i + 1, begin, end, true);
+      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        backward_step(i, begin, end);  // may write the saved values that the node's factors read
+        when_complete(i, begin, end);
+      } else {
+        if (row.parameter_count > 0) when_complete(i, begin, end);
+        backward_step(i, begin, end);
       }
     }
-    (std::make_index_sequence<size>{});
   }
 
  private:
-  using step_function = void (passes::*)(index, index);
+  using step_function = void (passes::*)(const node_row&, index, index);
+  /// The code of a node whose layer's type matters; others go by their rows alone.
+  struct layer_steps {
+    step_function forward = nullptr;
+    step_function backward = nullptr;
+  };
   using base::at;
   using base::bias_of;
+  using base::branch_backward;
+  using base::branch_forward;
   using base::gather_plain;
   using base::in2_size;
   using base::in_size;
@@ -100,8 +96,7 @@ class passes : public tile_values<Network> {
   using base::varies;
   using base::weights;
 
-  template <class Layer>
-  void view(const node_row& row, index begin, index end, std::uint32_t number, bool backward,
+  void view(const node_row& row, index begin, index end, bool reads_images, bool backward,
             tile_view<scalar>& tile) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
@@ -125,7 +120,7 @@ class passes : public tile_values<Network> {
       if (row.input_gradient) tile.dx = arrays(row.plain_dx);
       if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
     }
-    if constexpr (detail::reads_images<Layer>) {
+    if (reads_images) {
       tile.x_layout = in.value_layout;
       tile.y_layout = out.value_layout;
       tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
@@ -139,111 +134,129 @@ class passes : public tile_values<Network> {
     if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
     tile.randomness = randomness_;
     tile.records = base::records(begin);
-    tile.layer_number = number;
+    tile.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
-  template <std::size_t Index>
-  void forward_step(index begin, index end) {
-    using layer = typename program::template layer_at<Index>;
-    static constexpr node_row row = table.nodes[Index];
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    if constexpr (row.staged) stage_values(row, begin, end);
-    if constexpr (row.kind == node_kind::affine) {
-      if constexpr (row.map.adjoint) {
-        adjoint_forward(row, begin, end);
-      } else {
-        affine_forward(row, begin, end);
-      }
-    } else if constexpr (row.kind == node_kind::elementwise) {
-      for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
-                                                   at(out.value, b));
-      }
-    } else if constexpr (row.kind == node_kind::pooling) {
-      for (index b = begin; b < end; ++b) {
-        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
-                                               at(out.value, b));
-      }
-    } else if constexpr (row.kind == node_kind::branch_sum) {
-      const slot& in2 = slot_of(row.in2);
-      for (index b = begin; b < end; ++b) {
-        transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
-        transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
-      }
-    } else if constexpr (row.kind == node_kind::general) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b));
-        if constexpr (detail::has_saving_forward<layer, scalar>) {
-          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
-        } else {
-          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
-        }
-        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
-      }
-    } else if constexpr (row.kind == node_kind::tiled) {
-      tiled_forward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
+  void forward_step(std::size_t node, index begin, index end) {
+    const node_row& row = table.nodes[node];
+    if constexpr (has_staged) {
+      if (row.staged) stage_values(row, begin, end);
+    }
+    if (row.kind == node_kind::affine) {
+      affine_forward(row, begin, end);
+    } else if (row.kind == node_kind::branch_sum) {
+      if constexpr (has_branches) branch_forward(row, begin, end);
+    } else if (steps[node].forward != nullptr) {
+      (this->*steps[node].forward)(row, begin, end);
+    }
+  }
+  void backward_step(std::size_t node, index begin, index end) {
+    const node_row& row = table.nodes[node];
+    if (row.kind == node_kind::affine) {
+      if (row.input_gradient) affine_backward(row, begin, end);
+    } else if (row.kind == node_kind::branch_sum) {
+      if constexpr (has_branches) branch_backward(row, begin, end);
+    } else if (steps[node].backward != nullptr) {
+      (this->*steps[node].backward)(row, begin, end);
+    }
+    if constexpr (has_staged) {
+      if (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
     }
   }
 
-  template <std::size_t Index>
-  void backward_step(index begin, index end) {
-    using layer = typename program::template layer_at<Index>;
-    static constexpr node_row row = table.nodes[Index];
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    if constexpr (row.kind == node_kind::affine) {
-      if constexpr (row.input_gradient && row.map.adjoint) {
-        adjoint_backward(row, begin, end);
-      } else if constexpr (row.input_gradient) {
-        affine_backward(row, begin, end);
-      }
-    } else if constexpr (row.kind == node_kind::elementwise) {
-      for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
-                                                    at(out.value, b), out.gradient_layout, at(out.gradient, b),
-                                                    in.gradient_layout, at(in.gradient, b), row.accumulate);
-      }
-    } else if constexpr (row.kind == node_kind::pooling) {
-      for (index b = begin; b < end; ++b) {
-        if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
-        pooling_kernel<layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
-                                                at(out.value, b), out.gradient_layout, at(out.gradient, b),
-                                                in.gradient_layout, at(in.gradient, b));
-      }
-    } else if constexpr (row.kind == node_kind::branch_sum) {
-      const slot& in2 = slot_of(row.in2);
-      for (index b = begin; b < end; ++b) {
-        if (row.input_gradient) {
-          transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
-        }
-        if (row.input2_gradient) {
-          transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
-        }
-      }
-    } else if constexpr (row.kind == node_kind::general) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
-        const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
-        const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
-        if constexpr (detail::has_saving_backward<layer, scalar>) {
-          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
-        } else {
-          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
-        }
-        if (row.input_gradient) {
-          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), row.accumulate);
-        }
-      }
-    } else if constexpr (row.kind == node_kind::tiled) {
-      tiled_backward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
-    }
-    if constexpr (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
-  }
-
-  // One copy of the code a layer type, not one a node: these layers get their sizes at run time.
+  // One copy of the code a layer type, not one a node: layers get their sizes at run time.
   template <class Layer>
-  [[gnu::noinline]] void tiled_forward(const node_row& row, std::uint32_t number, index begin, index end) {
+  void layer_forward(const node_row& row, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    constexpr node_kind kind = program::template kind_of<Layer>();
+    if constexpr (kind == node_kind::tiled) {
+      tiled_forward(row, begin, end, detail::reads_images<Layer>,
+                    [](tile_view<scalar>& tile) { Layer::forward(tile); });
+    } else {
+      for (index b = begin; b < end; ++b) {
+        if constexpr (kind == node_kind::elementwise) {
+          elementwise_kernel<Layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
+                                                     at(out.value, b));
+        } else if constexpr (kind == node_kind::pooling) {
+          pooling_kernel<Layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                                 at(out.value, b));
+        } else {
+          if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b));
+          if constexpr (detail::has_saving_forward<Layer, scalar>) {
+            Layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
+          } else {
+            Layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
+          }
+          if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
+        }
+      }
+    }
+  }
+  template <class Layer>
+  void layer_backward(const node_row& row, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    constexpr node_kind kind = program::template kind_of<Layer>();
+    if constexpr (kind == node_kind::tiled) {
+      tiled_backward(row, begin, end, detail::reads_images<Layer>,
+                     [](tile_view<scalar>& tile) { Layer::backward(tile); });
+    } else {
+      for (index b = begin; b < end; ++b) {
+        if constexpr (kind == node_kind::elementwise) {
+          elementwise_kernel<Layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
+                                                      at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                      in.gradient_layout, at(in.gradient, b), row.accumulate);
+        } else if constexpr (kind == node_kind::pooling) {
+          if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
+          pooling_kernel<Layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                                  at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                  in.gradient_layout, at(in.gradient, b));
+        } else {
+          if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
+          const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
+          const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
+          if constexpr (detail::has_saving_backward<Layer, scalar>) {
+            Layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
+          } else {
+            Layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
+          }
+          if (row.input_gradient) {
+            scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), row.accumulate);
+          }
+        }
+      }
+    }
+  }
+  template <class Layer>
+  static constexpr layer_steps steps_of() {
+    constexpr node_kind kind = program::template kind_of<Layer>();
+    if constexpr (kind == node_kind::affine || kind == node_kind::branch_sum || kind == node_kind::reshape) {
+      return {};
+    } else {
+      return {&passes::template layer_forward<Layer>, &passes::template layer_backward<Layer>};
+    }
+  }
+  static constexpr auto steps = []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return std::array<layer_steps, size>{steps_of<typename program::template layer_at<Index>>()...};
+  }
+  (std::make_index_sequence<size>{});
+
+  /// Is there such a node? What no node needs is not compiled.
+  template <class Predicate>
+  static constexpr bool any_node(Predicate wanted) {
+    for (const node_row& row : table.nodes) {
+      if (wanted(row)) return true;
+    }
+    return false;
+  }
+  static constexpr bool has_staged = any_node([](const node_row& row) { return row.staged; });
+  static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
+  static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
+
+  using tile_function = void (*)(tile_view<scalar>&);
+  [[gnu::noinline]] void tiled_forward(const node_row& row, index begin, index end, bool reads_images,
+                                       tile_function run) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     for (index b = begin; b < end; ++b) {
@@ -254,24 +267,24 @@ class passes : public tile_values<Network> {
       }
     }
     tile_view<scalar> tile;
-    view<Layer>(row, begin, end, number, false, tile);
-    Layer::forward(tile);
+    view(row, begin, end, reads_images, false, tile);
+    run(tile);
     for (index b = begin; row.copies_out && b < end; ++b) {
       scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
   }
-  template <class Layer>
-  [[gnu::noinline]] void tiled_backward(const node_row& row, std::uint32_t number, index begin, index end) {
+  [[gnu::noinline]] void tiled_backward(const node_row& row, index begin, index end, bool reads_images,
+                                        tile_function run) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     for (index b = begin; row.copies_out && b < end; ++b) {
       gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
     tile_view<scalar> tile;
-    view<Layer>(row, begin, end, number, true, tile);
-    Layer::backward(tile);
+    view(row, begin, end, reads_images, true, tile);
+    run(tile);
     for (index b = begin; b < end; ++b) {
-      if (row.input_gradient && !row.direct_dx && detail::reads_images<Layer>) {
+      if (row.input_gradient && !row.direct_dx && reads_images) {
         transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
                  row.accumulate);
       } else if (row.input_gradient && !row.direct_dx) {
@@ -298,6 +311,12 @@ class passes : public tile_values<Network> {
   }
 
   void affine_forward(const node_row& row, index begin, index end) const {
+    if constexpr (has_adjoint) {
+      if (row.map.adjoint) {
+        adjoint_forward(row, begin, end);
+        return;
+      }
+    }
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
@@ -318,6 +337,12 @@ class passes : public tile_values<Network> {
     through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
+    if constexpr (has_adjoint) {
+      if (row.map.adjoint) {
+        adjoint_backward(row, begin, end);
+        return;
+      }
+    }
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     if constexpr (table.deferred_count > 0) {

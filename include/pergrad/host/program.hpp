@@ -111,7 +111,6 @@ struct program {
     }
   };
 
- private:
   template <class Layer>
   static constexpr node_kind kind_of() {
     if constexpr (detail::has_affine<Layer>) {
@@ -131,6 +130,7 @@ struct program {
     }
   }
 
+ private:
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot

@@ -171,6 +171,30 @@ class tile_values {
     }
   }
 
+  /// Two slots' sum into a third, and its gradient to both.
+  void branch_forward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& in2 = slot_of(row.in2);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; b < end; ++b) {
+      transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
+      transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
+    }
+  }
+  void branch_backward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& in2 = slot_of(row.in2);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; b < end; ++b) {
+      if (row.input_gradient) {
+        transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
+      }
+      if (row.input2_gradient) {
+        transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
+      }
+    }
+  }
+
   [[nodiscard]] static constexpr index in_size(const node_row& row) { return static_cast<index>(row.in_shape.size()); }
   [[nodiscard]] static constexpr index in2_size(const node_row& row) {
     return static_cast<index>(row.in2_shape.size());

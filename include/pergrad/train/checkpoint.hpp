@@ -8,6 +8,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -15,6 +17,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <vector>
 
@@ -40,38 +43,51 @@ template <class Scalar>
   return header + dictionary;
 }
 
-/// An array as the bytes of a .npy file.
-template <class Value>
-[[nodiscard]] std::string npy_bytes(std::span<const Value> values) {
-  std::string bytes = npy_header<Value>(values.size());
-  const std::size_t start = bytes.size();
-  bytes.resize(start + values.size_bytes());
-  if (!values.empty()) std::memcpy(bytes.data() + start, values.data(), values.size_bytes());
-  return bytes;
+/// Bytes of a file, where they lie.
+using byte_stretch = std::span<const std::byte>;
+
+[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
+  return std::as_bytes(std::span<const char>{text});
 }
 
-/// The file appears whole or not at all. Throws std::runtime_error naming it.
-inline void write_whole_file(const std::string& path, const std::string& bytes) {
+/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all: what was
+/// there before stays until the new one is complete. Throws std::runtime_error that names it and says what failed.
+inline void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
   const std::string unfinished = path + ".unfinished";
+  const auto fail = [&](const char* what, int reason) {
+    throw std::runtime_error("pergrad: " + path + ": " + what + ": " + std::generic_category().message(reason));
+  };
   file stream = open_file(unfinished, "wb");
-  const bool written = stream != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), stream.get()) == bytes.size();
-  if (const bool closed = stream != nullptr && std::fclose(stream.release()) == 0; !written || !closed) {
-    static_cast<void>(std::remove(unfinished.c_str()));
-    throw std::runtime_error("pergrad: " + path + ": cannot be written");
+  if (stream == nullptr) fail("cannot be written", errno);
+  const char* what = "cannot be written";
+  bool done = std::ranges::all_of(stretches, [&](byte_stretch each) {
+    return each.empty() || std::fwrite(each.data(), 1, each.size(), stream.get()) == each.size();
+  });
+  int reason = errno;  // of the first failure
+  if (std::fclose(stream.release()) != 0 && done) {
+    done = false;
+    reason = errno;
   }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    static_cast<void>(std::remove(unfinished.c_str()));
-    throw std::runtime_error("pergrad: " + path + ": cannot be put in place");
+  if (done && std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    done = false;
+    reason = errno;
+    what = "cannot be put in place";
   }
+  if (done) return;
+  static_cast<void>(std::remove(unfinished.c_str()));
+  fail(what, reason);
 }
 
 }  // namespace detail
 
-/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
-/// file.
+/// Writes all parameters, frozen ones last, from where they lie: memory does not grow with them. The file appears whole
+/// or not at all. Throws std::runtime_error that names the file and says what failed.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
-  detail::write_whole_file(path, detail::npy_bytes<typename Network::scalar>(network.all_parameters()));
+  const auto values = network.all_parameters();
+  const std::string header = detail::npy_header<typename Network::scalar>(values.size());
+  const std::array stretches{detail::bytes_of(header), std::as_bytes(values)};
+  detail::write_whole_file(path, stretches);
 }
 
 /// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and

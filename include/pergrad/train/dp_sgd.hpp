@@ -50,7 +50,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   using base::steps;
   using base::within_budget;
 
-  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
+  /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen}, generator_{std::move(generator)} {

@@ -84,6 +84,7 @@ class dp_sgd_state {
       throw_invalid_argument({"pergrad: dp_sgd: noise times clip does not fit the network's scalar, got ", deviation});
     }
     accountant_.prepare(event_);
+    require_room_for_a_step(accountant_, event_);
   }
 
   /// Enters a step in the ledger, or refuses it.

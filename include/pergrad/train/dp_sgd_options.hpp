@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -37,7 +38,7 @@ struct dp_sgd_options {
   double momentum = 0;                   ///< of sgd
   adam_options adam{};                   ///< of adam
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
+  std::optional<privacy_budget> budget;  ///< steps beyond it are refused; room for one is required
   bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
@@ -85,6 +86,21 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
 template <class Network, class Loss, class Records>
 [[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
   return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+}
+
+/// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
+/// is not counted: a budget that is spent is no mistake.
+inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+  if (accountant.within(event)) return;
+  const privacy_budget& budget = *accountant.budget();
+  char text[240];
+  std::snprintf(
+      text, sizeof text,
+      "pergrad: dp_sgd: the option budget allows no step: it is epsilon %.6g at delta %.6g, and one step with "
+      "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
+      budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+      accountant.accountant().epsilon_after(event, 1, budget.delta));
+  throw std::invalid_argument(text);
 }
 
 [[noreturn]] inline void refuse_records(const std::string& what) {

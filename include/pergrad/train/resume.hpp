@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -36,29 +35,42 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// A checkpoint's numbers, before they are taken over or after they were collected.
+inline constexpr std::size_t run_head_size = 6;
+inline constexpr std::uint64_t run_format = 1;
+
+/// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
+template <class Scalar>
+void write_run(const std::string& path, std::span<const Scalar> parameters,
+               std::span<const std::span<Scalar>> optimizer, std::uint64_t optimizer_steps,
+               std::uint64_t generator_steps, std::span<const rdp_accountant::entry> ledger) {
+  std::vector<double> events;
+  std::vector<std::uint64_t> counts;
+  for (const rdp_accountant::entry& entry : ledger) {
+    if (entry.count == 0) continue;
+    events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
+    counts.push_back(entry.count);
+  }
+  std::size_t state_count = 0;
+  for (const std::span<Scalar> part : optimizer) state_count += part.size();
+  const std::array<std::uint64_t, run_head_size> head{run_format,      parameters.size(), state_count,
+                                                      optimizer_steps, generator_steps,   counts.size()};
+  const std::array headers{npy_header<std::uint64_t>(head.size()), npy_header<Scalar>(parameters.size()),
+                           npy_header<Scalar>(state_count), npy_header<double>(events.size()),
+                           npy_header<std::uint64_t>(counts.size())};
+  std::vector<byte_stretch> stretches{bytes_of(headers[0]), std::as_bytes(std::span{head}), bytes_of(headers[1]),
+                                      std::as_bytes(parameters), bytes_of(headers[2])};
+  for (const std::span<Scalar> part : optimizer) stretches.push_back(std::as_bytes(part));
+  stretches.insert(stretches.end(), {bytes_of(headers[3]), std::as_bytes(std::span{events}), bytes_of(headers[4]),
+                                     std::as_bytes(std::span{counts})});
+  write_whole_file(path, stretches);
+}
+
+/// A checkpoint's numbers, before they are taken over.
 template <class Scalar>
 struct run_state {
-  static constexpr std::size_t head_size = 6;
-  static constexpr std::uint64_t format = 1;
-
   std::vector<Scalar> parameters, optimizer;
   std::uint64_t optimizer_steps = 0, generator_steps = 0;
   std::vector<rdp_accountant::entry> ledger;
-
-  void write(const std::string& path) const {
-    const std::array<std::uint64_t, head_size> head{format,          parameters.size(), optimizer.size(),
-                                                    optimizer_steps, generator_steps,   ledger.size()};
-    std::vector<double> events;
-    std::vector<std::uint64_t> counts;
-    for (const rdp_accountant::entry& entry : ledger) {
-      events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
-      counts.push_back(entry.count);
-    }
-    write_whole_file(path, npy_bytes(std::span<const std::uint64_t>{head}) + npy_bytes<Scalar>(parameters) +
-                               npy_bytes<Scalar>(optimizer) + npy_bytes<double>(events) +
-                               npy_bytes<std::uint64_t>(counts));
-  }
 
   /// Reads a file for a network and an optimizer of these sizes. Throws std::runtime_error that says what and where.
   [[nodiscard]] static run_state read(const std::string& path, std::size_t parameter_count, std::size_t state_count) {
@@ -77,8 +89,8 @@ struct run_state {
       }
     };
     std::vector<std::uint64_t> head;
-    array(head, head_size, "sizes");
-    if (head[0] != format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
+    array(head, run_head_size, "sizes");
+    if (head[0] != run_format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
     const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
       if (found != wanted) {
         fail("has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
@@ -114,19 +126,13 @@ struct run_state {
 
 struct checkpoint_access {
   template <class Network, class Optimizer>
-  [[nodiscard]] static auto collect(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant) {
+  static void save(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
+                   std::uint64_t generator_steps, const std::string& path) {
     using scalar = typename Network::scalar;
-    run_state<scalar> run;
-    const std::span<const scalar> values = network.all_parameters();
-    run.parameters.assign(values.begin(), values.end());
-    for (const std::span<scalar> part : optimizer_access::state(optimizer)) {
-      run.optimizer.insert(run.optimizer.end(), part.begin(), part.end());
-    }
-    if (const std::uint64_t* const count = optimizer_access::count(optimizer)) run.optimizer_steps = *count;
-    for (const rdp_accountant::entry& entry : accountant.ledger()) {
-      if (entry.count != 0) run.ledger.push_back(entry);
-    }
-    return run;
+    const auto state = optimizer_access::state(optimizer);
+    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    write_run<scalar>(path, network.all_parameters(), state, steps != nullptr ? *steps : 0, generator_steps,
+                      accountant.ledger());
   }
 
   /// Reads first and changes then: nothing is changed if anything is wrong.
@@ -157,9 +163,7 @@ struct checkpoint_access {
   static void save(const Trainer& trainer, const std::string& path) {
     std::visit(
         [&](auto& optimizer) {
-          auto run = collect(*trainer.network_, optimizer, trainer.accountant_.accountant());
-          run.generator_steps = trainer.generator_.step();
-          run.write(path);
+          save(*trainer.network_, optimizer, trainer.accountant_.accountant(), trainer.generator_.step(), path);
         },
         trainer.part_->optimizer);
   }
@@ -181,8 +185,8 @@ struct checkpoint_access {
 }  // namespace detail
 
 /// Writes a run: the network's parameters, frozen ones last, the optimizer's state, and what was spent. No key is
-/// written, and nothing that is private. The file appears whole or not at all. Throws std::runtime_error naming the
-/// file. Trainers on a device cannot be saved yet.
+/// written, and nothing that is private. Memory does not grow with the network. The file appears whole or not at all.
+/// Throws std::runtime_error that names the file and says what failed. Trainers on a device cannot be saved yet.
 template <class Network, class Loss, class Generator, class Executor>
 requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_checkpoint(
     const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
@@ -209,7 +213,7 @@ requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_che
 template <class Network, class Optimizer>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::collect(network, optimizer, accountant).write(path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer>
 void load_checkpoint(Network& network, Optimizer& optimizer, rdp_accountant& accountant, const std::string& path) {
