@@ -167,6 +167,12 @@ template <class Layer>
   }
 }
 
+/// May a layer of this type have parameters?
+template <class Layer>
+concept may_have_parameters = has_affine<Layer> || has_parameter_count<Layer> || requires(shape in) {
+  Layer::parameter_count(in, in);
+};
+
 /// Saved and scratch values may depend on the second input of a layer that has one.
 template <class Layer>
 [[nodiscard]] constexpr std::size_t saved_count_of(shape in, shape second) {

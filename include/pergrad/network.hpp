@@ -63,13 +63,12 @@ class static_network {
   template <class Executor, class Initialiser>
   static_network(const Executor& /*executor*/, const Initialiser& initialiser)
       : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
-    detail::for_each_index<structure::size>([&](auto index) {
-      constexpr std::size_t i = index;
-      using layer_type = typename structure::template layer_at<i>;
-      constexpr shape in = structure::shapes[structure::inputs[i]];
-      if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i),
-                                                  structure::shapes[structure::inputs2[i]]);
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::may_have_parameters<Layer>) {
+        if (structure::parameter_counts[i] == 0 || structure::owners[i] != i) return;
+        detail::initialise_parameters<Layer>(initialiser, structure::shapes[structure::inputs[i]],
+                                             structure::parameter_offsets[i], layer_parameters(i),
+                                             structure::shapes[structure::inputs2[i]]);
       }
     });
   }

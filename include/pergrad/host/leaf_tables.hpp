@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/graph.hpp>
@@ -31,13 +32,11 @@ struct leaf_tables {
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
   static constexpr void list(tables& t) {
-    detail::for_each_index<Program::size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       const node_row& row = t.nodes[i];
       index parameter = row.parameters;
       if (row.parameter_count == 0) return;
-      if constexpr (detail::has_affine<layer>) {
+      if constexpr (detail::has_affine<Layer>) {
         const affine_map& map = row.map;
         const auto taps = static_cast<index>(map.kernel.size());
         const auto group_channels = static_cast<index>(map.in_channels / map.groups);
@@ -69,8 +68,8 @@ struct leaf_tables {
           bias.parameters = parameter;
           add_leaf(t, bias);
         }
-      } else if constexpr (detail::has_factors<layer>) {
-        for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
+      } else if constexpr (detail::has_factors<Layer>) {
+        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
           if (each.sparse) {
             sparse_leaf leaf;
             leaf.node = i;
@@ -176,14 +175,12 @@ struct leaf_tables {
     std::size_t outer = 0;
     std::size_t elementwise = 0;
     std::size_t sparse = 0;
-    detail::for_each_index<Program::size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
         while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
         while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
         if (t.nodes[i].parameter_count == 0) return;
-        for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
+        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
           const auto delta_step = static_cast<index>(each.delta.position_stride);
           const auto other_step = static_cast<index>(each.other.position_stride);
           if (each.sparse) {
@@ -209,9 +206,6 @@ struct leaf_tables {
   }
 
  private:
-  template <std::size_t Index>
-  using layer_at = typename Program::template layer_at<Index>;
-
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
     leaf.use = use_of(leaf.node);
     leaf.owner = t.sparse_count;

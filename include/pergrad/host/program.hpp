@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/gate.hpp>
+#include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/arrangements.hpp>
@@ -37,10 +39,9 @@ struct program {
  private:
   static constexpr std::size_t most_factors() {
     std::size_t most = 2;
-    detail::for_each_index<size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        most = std::max(most, detail::factors_of<layer>(shape_of(i), second_shape_of(i)).size());
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
+        most = std::max(most, detail::factors_of<Layer>(shape_of(i), second_shape_of(i)).size());
       }
     });
     return most;
@@ -48,10 +49,9 @@ struct program {
 
   static constexpr std::size_t most_sparse_leaves() {
     std::size_t most = 0;
-    detail::for_each_index<size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (detail::takes_ids<layer> && detail::has_factors<layer>) {
-        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::takes_ids<Layer> && detail::has_factors<Layer>) {
+        for (const factor& each : detail::factors_of<Layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
       }
     });
     return std::max<std::size_t>(1, most);
@@ -149,30 +149,28 @@ struct program {
       ++readers[structure::inputs[i]];
     }
 
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
-      row.kind = kind_of<layer>();
-      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      row.saved_count = static_cast<index>(detail::saved_count_of<layer>(shape_of(i), second_shape_of(i)));
-      row.scratch_count = static_cast<index>(detail::scratch_count_of<layer>(shape_of(i), second_shape_of(i)));
-      derivative_from_output[i] = derives_from_output<layer>();
-      if constexpr (detail::has_two_inputs<layer>) has_second[i] = true;
-      if constexpr (detail::reads_images<layer>) stored_order[i] = true;
-      if constexpr (requires { layer::samples_together; })
-        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(layer::samples_together));
-      if constexpr (detail::has_matrices<layer>) {
-        for (const matrix& each : detail::matrices_of<layer>(shape_of(i), second_shape_of(i))) {
+      row.kind = kind_of<Layer>();
+      if constexpr (detail::has_affine<Layer>) row.map = Layer::affine(shape_of(i));
+      row.saved_count = static_cast<index>(detail::saved_count_of<Layer>(shape_of(i), second_shape_of(i)));
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(shape_of(i), second_shape_of(i)));
+      derivative_from_output[i] = derives_from_output<Layer>();
+      if constexpr (detail::has_two_inputs<Layer>) has_second[i] = true;
+      if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
+      if constexpr (requires { Layer::samples_together; })
+        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      if constexpr (detail::has_matrices<Layer>) {
+        for (const matrix& each : detail::matrices_of<Layer>(shape_of(i), second_shape_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
-      transposes[i] = swaps_channels_and_positions<layer>();
-      read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
-      written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
+      transposes[i] = swaps_channels_and_positions<Layer>();
+      read_as[i] = reads<Layer>(row.kind, shape_of(i), row.map);
+      written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
     });
     const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
     arranged[0] = choose(Network::input_shape, wished[0]);
