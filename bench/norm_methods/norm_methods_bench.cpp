@@ -97,8 +97,7 @@ class block {
           norms += kernel.gram(b);
           break;
         case norm_method::direct:
-          norms.squared += kernel.direct(b);
-          norms += kernel.rounding(b);
+          norms += kernel.direct(b);
           break;
         default:
           norms.squared += kernel.instantiate(b, kept_.data() + b * leaf_.size());

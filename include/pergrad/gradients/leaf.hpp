@@ -18,6 +18,8 @@
 #include <pergrad/detail/stand_ins.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/host/engine.hpp>
+#include <pergrad/host/every_way.hpp>
+#include <pergrad/host/other_ways.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/privacy/generator.hpp>
@@ -112,7 +114,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
       const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
       return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
     };
-    on_host::engine<Network>::run(executor, *network_, *tape_, source, request);
+    on_host::engine<Network>::run(executor, *network_, *tape_, source, request, other_ways_);
   }
 
  public:
@@ -120,11 +122,13 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     per_sample_gradient_leaf result = *this;
     result.method_ = method;
     result.method_layers_ = layers;
+    result.other_ways_ = &on_host::every_way<Network>;
     return result;
   }
   [[nodiscard]] per_sample_gradient_leaf with(pergrad::strategy strategy) const noexcept {
     per_sample_gradient_leaf result = *this;
     result.strategy_ = strategy;
+    result.other_ways_ = &on_host::every_way<Network>;
     return result;
   }
   [[nodiscard]] per_sample_gradient_leaf with(layer_randomness randomness) const noexcept {
@@ -141,6 +145,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   norm_method method_ = norm_method::automatic;
   std::uint64_t method_layers_ = ~std::uint64_t{0};
   pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
+  const on_host::other_ways<Network>* other_ways_ = nullptr;  // for another method or strategy than by default
   layer_randomness randomness_;
 };
 

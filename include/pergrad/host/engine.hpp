@@ -28,6 +28,7 @@
 #include <pergrad/host/gather.hpp>
 #include <pergrad/host/lane_ring.hpp>
 #include <pergrad/host/leaves.hpp>
+#include <pergrad/host/other_ways.hpp>
 #include <pergrad/host/panels.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
@@ -58,7 +59,7 @@ class engine {
   static constexpr const auto& table = program::table;
 
   static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
-                  const run_request<scalar>& request) {
+                  const run_request<scalar>& request, const other_ways<Network>* others = nullptr) {
     if (request.sum_count > tape.sum_capacity()) throw_too_many_sums(request.sum_count, tape.sum_capacity());
     if (tape_access::remote(tape).memory != nullptr) {
       throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
@@ -86,7 +87,8 @@ class engine {
     index first_lane = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      run_chunk(executor, network, tape, source, request, plan, lanes, first_lane, chunk_first, samples, one_by_one);
+      run_chunk(executor, network, tape, source, request, others, plan, lanes, first_lane, chunk_first, samples,
+                one_by_one);
       first_lane += plan.lanes(samples);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
@@ -115,14 +117,15 @@ class engine {
 
   /// The lanes' part of one chunk. `first_lane` counts the lanes of the chunks before.
   static void run_chunk(const host& executor, const Network& network, tape_type& tape,
-                        const sample_source<scalar>& source, const run_request<scalar>& request, const lane_plan& plan,
-                        ring& ring_of_lanes, index first_lane, index chunk_first, index count, bool one_by_one) {
+                        const sample_source<scalar>& source, const run_request<scalar>& request,
+                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes, index first_lane,
+                        index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
     executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
-      worker<Network> state{network, tape,   source,
-                            request, thread, static_cast<std::size_t>(chunk_first) + request.first};
+      worker<Network> state{
+          network, tape, source, request, others, thread, static_cast<std::size_t>(chunk_first) + request.first};
       const auto process = [&](scalar* sums) {
         for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
           const index first = t * plan.tile;

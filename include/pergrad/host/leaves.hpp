@@ -113,16 +113,16 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 
-  /// ‖G_b‖² without keeping G_b.
-  [[nodiscard]] double direct(index sample) const noexcept {
+  /// ‖G_b‖² without keeping G_b, and what `rounding` says.
+  [[nodiscard]] norm_part direct(index sample) const noexcept {
     const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
-    double squared = 0;
+    norm_part result = rounding(sample);
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
       product(shape, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
-      squared += squares_of.sum();
+      result.squared += squares_of.sum();
     }
-    return squared;
+    return result;
   }
 
   /// ‖x‖² ‖delta‖² for one position.

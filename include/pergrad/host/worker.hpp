@@ -16,6 +16,7 @@
 #include <pergrad/host/elementwise_leaves.hpp>
 #include <pergrad/host/leaf_sums.hpp>
 #include <pergrad/host/leaves.hpp>
+#include <pergrad/host/other_ways.hpp>
 #include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
@@ -37,6 +38,7 @@ struct worker {
   tape_type& tape;
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
+  const other_ways<Network>* others = nullptr;  ///< null: method and strategy are what they are by default
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
@@ -110,8 +112,8 @@ struct worker {
   /// What is left to do once the gradients of some samples are complete.
   void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
-    if (takes_turns) {
-      for (index b = begin; b < end; ++b) {
+    if constexpr (table.has_late) {
+      for (index b = begin; takes_turns && b < end; ++b) {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
           if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
         }
@@ -203,19 +205,19 @@ struct worker {
           to += kernel.by_product(b);
           break;
         case norm_method::gram:
-          to += kernel.gram(b);
+          to += norm_by_gram<Network>(kernel, b, others);
           break;
         case norm_method::direct:
-          to.squared += kernel.direct(b);
-          to += kernel.rounding(b);
+          to += norm_by_sum<Network>(kernel, b, others);
           break;
         default: {
           scalar* gradient =
               in_one_room(leaf) ? leaves.late_gradient(leaf.native) : leaves.kept_gradient(b, leaf.node, leaf.native);
-          const double squared =
-              leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
+          const double squared = form_gradient<Network>(kernel, b, gradient, scaled);
           if (leaf.use.first) to.squared += squared;
-          if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          if constexpr (table.deferred_count > 0) {
+            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          }
           if (leaf.use.first && request.direction != nullptr) project(b, leaf.node, leaf.native, leaf.size());
           break;
         }
@@ -336,7 +338,7 @@ struct worker {
   void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
                 index end, scalar* sum) {
     if (needs_a_second_pass(request_sum)) {
-      second_pass_sum(pass, request_sum, first, begin, end, sum);
+      others->second_pass(*this, pass, request_sum, first, begin, end, sum);
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
@@ -376,23 +378,6 @@ struct worker {
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
       leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
-  }
-  /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
-  /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
-  /// hold about.
-  [[gnu::noinline]] void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum,
-                                         std::size_t first, index begin, index end, scalar* sum) {
-    typename leaf_sums<Network>::weight_table weights{};
-    for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-    pass.forward(begin, end);
-    evaluate_loss(pass, first, begin, end);
-    pass.backward(begin, end, [&](std::size_t node, index, index) {
-      for (index b = begin; b < end; ++b) {
-        if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
-        if (!finite(pass, first, b)) pass.erase(node, b);
-      }
-      leaves.add_weighted_sum(node, begin, end, weights, sum);
-    });
   }
 };
 
