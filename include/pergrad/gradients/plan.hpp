@@ -103,8 +103,9 @@ struct host_costs {
 }
 
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
-/// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038).
-inline constexpr std::size_t deferral_bytes = 1U << 20U;
+/// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
+/// sums stay in the cache while the tiles of a lane are added to them.
+inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
 /// Is a block's sum formed a chunk of samples at a time?
 [[nodiscard]] constexpr bool is_deferred(block_size block, std::size_t scalar_bytes) noexcept {
