@@ -65,19 +65,6 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
   }
 }
 
-/// out [width][step] = transpose of rows [count][row_step].
-template <class Scalar>
-void turn(const Scalar* rows, std::ptrdiff_t row_step, std::ptrdiff_t count, std::ptrdiff_t width, Scalar* out,
-          std::ptrdiff_t step) noexcept {
-  constexpr std::ptrdiff_t together = 16;  // a cache line of the output for every column
-  for (std::ptrdiff_t first = 0; first < count; first += together) {
-    const std::ptrdiff_t last = std::min(count, first + together);
-    for (std::ptrdiff_t i = 0; i < width; ++i) {
-      for (std::ptrdiff_t k = first; k < last; ++k) out[i * step + k] = rows[k * row_step + i];
-    }
-  }
-}
-
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
 template <class Scalar>
 void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
@@ -95,9 +82,7 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
     const vector scores = on_host::load(row + k);
     most = most < scores ? scores : most;
   }
-  Scalar largest = most[0];
-  for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane)
-    largest = std::max<Scalar>(largest, most[lane]);
+  const Scalar largest = on_host::largest_of<Scalar>(most);
   vector sums{};
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
     const vector power =
@@ -106,8 +91,7 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
     on_host::store(row + k, power);
     if (k < whole) sums += power;
   }
-  Scalar sum = 0;
-  for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
+  Scalar sum = on_host::sum_of<Scalar>(sums);
   for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
   const vector share = on_host::splat(Scalar{1} / sum);
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
@@ -143,8 +127,7 @@ void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t co
   vector sums{};
   on_host::for_each_vector<Scalar>(
       count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
-  Scalar sum = 0;
-  for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
+  const Scalar sum = on_host::sum_of<Scalar>(sums);
   on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
     lanes.store(gradient + k,
                 lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
@@ -190,7 +173,7 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.queries * step;
-    turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
+    Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
       const std::ptrdiff_t seen = at.seen(last - 1, keys);
@@ -234,7 +217,7 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
     scalar* scores = saved + at.probabilities + head * at.queries * step;
-    turn(value, at.memory_step, keys, at.width, turned, step);
+    Tile::turn(value, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
       const std::ptrdiff_t seen = at.seen(last - 1, keys);
@@ -260,7 +243,10 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
           context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
     }
     for (std::ptrdiff_t i = 0; i < queries; ++i) {
-      std::copy_n(query_gradients + i * at.width, at.width, query + i * at.query_step);
+      const scalar* from = query_gradients + i * at.width;
+      scalar* to = query + i * at.query_step;
+      on_host::for_each_vector<scalar>(
+          at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
     }
   }
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {

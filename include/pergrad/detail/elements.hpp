@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/layout.hpp>
@@ -46,6 +47,33 @@ template <class Scalar, class Function>
   return x;
 }
 #endif
+
+/// f(f(a, b), ...) of a vector's lanes, halves with halves.
+template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
+[[nodiscard]] inline Scalar across_lanes(vector<Scalar> values, const Function& f) noexcept {
+  if constexpr (Distance == 0) {
+    return values[0];
+  } else {
+    vector<Scalar> moved{};
+#if PERGRAD_PACKS_IN_BUILTINS
+    moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
+      return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
+    }
+    (std::make_index_sequence<vector_lanes<Scalar>>{});
+#else
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) moved[lane] = values[lane ^ Distance];
+#endif
+    return across_lanes<Scalar, Distance / 2>(f(values, moved), f);
+  }
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar sum_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a + b}; });
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
+}
 
 template <class Scalar>
 [[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {

@@ -6,6 +6,7 @@
 //              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
 //   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
 //   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
+//   turn       the transpose of a matrix
 //   the rest   ids(b), length(b), random bits
 #pragma once
 
@@ -15,6 +16,7 @@
 
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/product.hpp>
+#include <pergrad/host/transpose.hpp>
 #include <pergrad/privacy/chacha20.hpp>
 #include <pergrad/privacy/purpose.hpp>
 #include <pergrad/shape.hpp>
@@ -117,6 +119,10 @@ struct tile_view {
   static void multiply_bias(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
                             const Scalar* bias) noexcept {
     product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
+  }
+  /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns.
+  static void turn(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step) noexcept {
+    transpose(from, from_step, rows, columns, to, to_step);
   }
 };
 

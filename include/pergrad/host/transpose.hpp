@@ -8,6 +8,7 @@
 // out of the cache.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <utility>
@@ -71,22 +72,30 @@ inline void square(const Scalar* from, index from_step, Scalar* to, index to_ste
   for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
 }
 
-template <class Scalar, class PutVector, class PutOne>
+/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
+/// unless only so few rows or columns are left that they go element by element.
+template <bool Repeats, class Scalar, class PutVector, class PutOne>
 inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
                       const PutVector& put, const PutOne& put_one) noexcept {
   constexpr auto together = static_cast<index>(side<Scalar>);
-  const index whole_rows = rows / together * together;
-  const index whole_columns = columns / together * together;
-  for (index r = 0; r < whole_rows; r += together) {
-    for (index c = 0; c < whole_columns; c += together) {
+  const auto end_of_squares = [](index count) {
+    const index rest = count % together;
+    return Repeats && count > together && rest > together / 4 ? count : count - rest;
+  };
+  const index last_row = end_of_squares(rows);
+  const index last_column = end_of_squares(columns);
+  for (index next = 0; next < last_row; next += together) {
+    const index r = std::min(next, last_row - together);
+    for (index next_column = 0; next_column < last_column; next_column += together) {
+      const index c = std::min(next_column, last_column - together);
       square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
     }
-    for (index c = whole_columns; c < columns; ++c) {
+    for (index c = last_column; c < columns; ++c) {
       for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
     }
   }
   for (index c = 0; c < columns; ++c) {
-    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
   }
 }
 
@@ -96,7 +105,7 @@ inline void transpose(const Scalar* from, index from_step, index rows, index col
 template <class Scalar>
 [[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
                                  index to_step) noexcept {
-  transpose_detail::transpose(
+  transpose_detail::transpose<true>(
       from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
       [](Scalar* out, Scalar value, index) { *out = value; });
 }
@@ -104,7 +113,7 @@ template <class Scalar>
 template <class Scalar>
 [[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
                                      index to_step) noexcept {
-  transpose_detail::transpose(
+  transpose_detail::transpose<false>(
       from, from_step, rows, columns, to, to_step,
       [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
       [](Scalar* out, Scalar value, index) { *out += value; });
@@ -113,7 +122,7 @@ template <class Scalar>
 template <class Scalar>
 inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
                            const Scalar* more) noexcept {
-  transpose_detail::transpose(
+  transpose_detail::transpose<true>(
       from, from_step, rows, columns, to, to_step,
       [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
       [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });

@@ -2,6 +2,7 @@
 // pergrad/layers/take_positions.hpp - some of the positions of a sequence: y_t = x_(First + t), t < Count
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <pergrad/detail/mistakes.hpp>
@@ -35,9 +36,7 @@ struct take_positions {
   static void forward(const Tile& tile) {
     const std::size_t size = Count * tile.in.e1;
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b) + First * tile.in.e1;
-      auto* y = tile.y(b);
-      for (std::size_t i = 0; i < size; ++i) y[i] = x[i];
+      std::copy_n(tile.x(b) + First * tile.in.e1, size, tile.y(b));
     }
   }
   template <class Tile>
@@ -45,11 +44,10 @@ struct take_positions {
     const std::size_t begin = First * tile.in.e1;
     const std::size_t end = begin + Count * tile.in.e1;
     for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
       auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < begin; ++i) dx[i] = 0;
-      for (std::size_t i = begin; i < end; ++i) dx[i] = dy[i - begin];
-      for (std::size_t i = end; i < tile.in.size(); ++i) dx[i] = 0;
+      std::fill_n(dx, begin, 0);
+      std::copy_n(tile.dy(b), end - begin, dx + begin);
+      std::fill_n(dx + end, tile.in.size() - end, 0);
     }
   }
 };
