@@ -1155,6 +1155,12 @@ template <class Layer>
   }
 }
 
+/// May a layer of this type have parameters?
+template <class Layer>
+concept may_have_parameters = has_affine<Layer> || has_parameter_count<Layer> || requires(shape in) {
+  Layer::parameter_count(in, in);
+};
+
 /// Saved and scratch values may depend on the second input of a layer that has one.
 template <class Layer>
 [[nodiscard]] constexpr std::size_t saved_count_of(shape in, shape second) {
@@ -1747,8 +1753,9 @@ struct host_costs {
 }
 
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
-/// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038).
-inline constexpr std::size_t deferral_bytes = 1U << 20U;
+/// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
+/// sums stay in the cache while the tiles of a lane are added to them.
+inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
 /// Is a block's sum formed a chunk of samples at a time?
 [[nodiscard]] constexpr bool is_deferred(block_size block, std::size_t scalar_bytes) noexcept {
@@ -2046,6 +2053,24 @@ constexpr void for_each_index(Function&& f) {
     static_cast<void>(expand{0, (static_cast<void>(f(std::integral_constant<std::size_t, Index>{})), 0)...});
   }
   (std::make_index_sequence<Count>{});
+}
+
+template <class Layer, class Function>
+constexpr void call_with_layer(Function& f, std::size_t index) {
+  f(std::type_identity<Layer>{}, index);
+}
+/// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
+/// each type of layer, however many nodes there are.
+template <class Structure, class Function>
+constexpr void for_each_layer(Function&& f) {
+  using function = std::remove_reference_t<Function>;
+  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+    using call = void (*)(function&, std::size_t);
+    constexpr std::array<call, sizeof...(Index)> calls{
+        &call_with_layer<typename Structure::template layer_at<Index>, function>...};
+    for (std::size_t i = 0; i < sizeof...(Index); ++i) calls[i](f, i);
+  }
+  (std::make_index_sequence<Structure::size>{});
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -4232,6 +4257,33 @@ template <class Scalar, class Function>
 }
 #endif
 
+/// f(f(a, b), ...) of a vector's lanes, halves with halves.
+template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
+[[nodiscard]] inline Scalar across_lanes(vector<Scalar> values, const Function& f) noexcept {
+  if constexpr (Distance == 0) {
+    return values[0];
+  } else {
+    vector<Scalar> moved{};
+#if PERGRAD_PACKS_IN_BUILTINS
+    moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
+      return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
+    }
+    (std::make_index_sequence<vector_lanes<Scalar>>{});
+#else
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) moved[lane] = values[lane ^ Distance];
+#endif
+    return across_lanes<Scalar, Distance / 2>(f(values, moved), f);
+  }
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar sum_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a + b}; });
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
+}
+
 template <class Scalar>
 [[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
   for_each_vector<Scalar>(
@@ -4574,13 +4626,11 @@ struct leaf_tables {
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
   static constexpr void list(tables& t) {
-    detail::for_each_index<Program::size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       const node_row& row = t.nodes[i];
       index parameter = row.parameters;
       if (row.parameter_count == 0) return;
-      if constexpr (detail::has_affine<layer>) {
+      if constexpr (detail::has_affine<Layer>) {
         const affine_map& map = row.map;
         const auto taps = static_cast<index>(map.kernel.size());
         const auto group_channels = static_cast<index>(map.in_channels / map.groups);
@@ -4612,8 +4662,8 @@ struct leaf_tables {
           bias.parameters = parameter;
           add_leaf(t, bias);
         }
-      } else if constexpr (detail::has_factors<layer>) {
-        for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
+      } else if constexpr (detail::has_factors<Layer>) {
+        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
           if (each.sparse) {
             sparse_leaf leaf;
             leaf.node = i;
@@ -4719,14 +4769,12 @@ struct leaf_tables {
     std::size_t outer = 0;
     std::size_t elementwise = 0;
     std::size_t sparse = 0;
-    detail::for_each_index<Program::size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
         while (outer != t.outer_count && t.outer[outer].node + 1 <= i) ++outer;
         while (elementwise != t.elementwise_count && t.elementwise[elementwise].node + 1 <= i) ++elementwise;
         if (t.nodes[i].parameter_count == 0) return;
-        for (const factor& each : detail::factors_of<layer>(Program::shape_of(i), Program::second_shape_of(i))) {
+        for (const factor& each : detail::factors_of<Layer>(Program::shape_of(i), Program::second_shape_of(i))) {
           const auto delta_step = static_cast<index>(each.delta.position_stride);
           const auto other_step = static_cast<index>(each.other.position_stride);
           if (each.sparse) {
@@ -4752,9 +4800,6 @@ struct leaf_tables {
   }
 
  private:
-  template <std::size_t Index>
-  using layer_at = typename Program::template layer_at<Index>;
-
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
     leaf.use = use_of(leaf.node);
     leaf.owner = t.sparse_count;
@@ -4997,10 +5042,9 @@ struct program {
  private:
   static constexpr std::size_t most_factors() {
     std::size_t most = 2;
-    detail::for_each_index<size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (!detail::has_affine<layer> && detail::has_factors<layer>) {
-        most = std::max(most, detail::factors_of<layer>(shape_of(i), second_shape_of(i)).size());
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (!detail::has_affine<Layer> && detail::has_factors<Layer>) {
+        most = std::max(most, detail::factors_of<Layer>(shape_of(i), second_shape_of(i)).size());
       }
     });
     return most;
@@ -5008,10 +5052,9 @@ struct program {
 
   static constexpr std::size_t most_sparse_leaves() {
     std::size_t most = 0;
-    detail::for_each_index<size>([&](auto i) {
-      using layer = layer_at<i>;
-      if constexpr (detail::takes_ids<layer> && detail::has_factors<layer>) {
-        for (const factor& each : detail::factors_of<layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::takes_ids<Layer> && detail::has_factors<Layer>) {
+        for (const factor& each : detail::factors_of<Layer>(shape_of(i), second_shape_of(i))) most += each.sparse;
       }
     });
     return std::max<std::size_t>(1, most);
@@ -5071,7 +5114,6 @@ struct program {
     }
   };
 
- private:
   template <class Layer>
   static constexpr node_kind kind_of() {
     if constexpr (detail::has_affine<Layer>) {
@@ -5091,6 +5133,7 @@ struct program {
     }
   }
 
+ private:
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -5109,30 +5152,28 @@ struct program {
       ++readers[structure::inputs[i]];
     }
 
-    detail::for_each_index<size>([&](auto index_constant) {
-      constexpr std::size_t i = index_constant;
-      using layer = layer_at<i>;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
-      row.kind = kind_of<layer>();
-      if constexpr (detail::has_affine<layer>) row.map = layer::affine(shape_of(i));
-      row.saved_count = static_cast<index>(detail::saved_count_of<layer>(shape_of(i), second_shape_of(i)));
-      row.scratch_count = static_cast<index>(detail::scratch_count_of<layer>(shape_of(i), second_shape_of(i)));
-      derivative_from_output[i] = derives_from_output<layer>();
-      if constexpr (detail::has_two_inputs<layer>) has_second[i] = true;
-      if constexpr (detail::reads_images<layer>) stored_order[i] = true;
-      if constexpr (requires { layer::samples_together; })
-        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(layer::samples_together));
-      if constexpr (detail::has_matrices<layer>) {
-        for (const matrix& each : detail::matrices_of<layer>(shape_of(i), second_shape_of(i))) {
+      row.kind = kind_of<Layer>();
+      if constexpr (detail::has_affine<Layer>) row.map = Layer::affine(shape_of(i));
+      row.saved_count = static_cast<index>(detail::saved_count_of<Layer>(shape_of(i), second_shape_of(i)));
+      row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(shape_of(i), second_shape_of(i)));
+      derivative_from_output[i] = derives_from_output<Layer>();
+      if constexpr (detail::has_two_inputs<Layer>) has_second[i] = true;
+      if constexpr (detail::reads_images<Layer>) stored_order[i] = true;
+      if constexpr (requires { Layer::samples_together; })
+        t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      if constexpr (detail::has_matrices<Layer>) {
+        for (const matrix& each : detail::matrices_of<Layer>(shape_of(i), second_shape_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
           t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
-      transposes[i] = swaps_channels_and_positions<layer>();
-      read_as[i] = reads<layer>(row.kind, shape_of(i), row.map);
-      written[i] = writes<layer>(row.kind, structure::shapes[i + 1]);
+      transposes[i] = swaps_channels_and_positions<Layer>();
+      read_as[i] = reads<Layer>(row.kind, shape_of(i), row.map);
+      written[i] = writes<Layer>(row.kind, structure::shapes[i + 1]);
     });
     const std::array<arrangement, size + 1> wished = wishes<structure>(t.nodes, read_as, transposes);
     arranged[0] = choose(Network::input_shape, wished[0]);
@@ -5678,13 +5719,12 @@ class static_network {
   template <class Executor, class Initialiser>
   static_network(const Executor& /*executor*/, const Initialiser& initialiser)
       : parameters_{parameter_count + frozen_parameter_count, "a network's parameters"} {
-    detail::for_each_index<structure::size>([&](auto index) {
-      constexpr std::size_t i = index;
-      using layer_type = typename structure::template layer_at<i>;
-      constexpr shape in = structure::shapes[structure::inputs[i]];
-      if constexpr (structure::parameter_counts[i] > 0 && structure::owners[i] == i) {
-        detail::initialise_parameters<layer_type>(initialiser, in, structure::parameter_offsets[i], layer_parameters(i),
-                                                  structure::shapes[structure::inputs2[i]]);
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::may_have_parameters<Layer>) {
+        if (structure::parameter_counts[i] == 0 || structure::owners[i] != i) return;
+        detail::initialise_parameters<Layer>(initialiser, structure::shapes[structure::inputs[i]],
+                                             structure::parameter_offsets[i], layer_parameters(i),
+                                             structure::shapes[structure::inputs2[i]]);
       }
     });
   }
@@ -8019,16 +8059,16 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 
-  /// ‖G_b‖² without keeping G_b.
-  [[nodiscard]] double direct(index sample) const noexcept {
+  /// ‖G_b‖² without keeping G_b, and what `rounding` says.
+  [[nodiscard]] norm_part direct(index sample) const noexcept {
     const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
-    double squared = 0;
+    norm_part result = rounding(sample);
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
       product(shape, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
-      squared += squares_of.sum();
+      result.squared += squares_of.sum();
     }
-    return squared;
+    return result;
   }
 
   /// ‖x‖² ‖delta‖² for one position.
@@ -8314,8 +8354,129 @@ struct leaf_kernel {
 //              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
 //   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
 //   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
+//   turn       the transpose of a matrix
 //   the rest   ids(b), length(b), random bits
 
+// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache.
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+template <class Scalar, std::size_t Step = 1>
+inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  for (std::size_t i = 0; i < side<Scalar>; ++i) {
+    if ((i & Step) != 0) continue;
+    const vector<Scalar> a = rows[i];
+    const vector<Scalar> b = rows[i + Step];
+    rows[i] = lower<Step>(a, b, lanes);
+    rows[i + Step] = upper<Step>(a, b, lanes);
+  }
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
+}
+
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
+  std::array<vector<Scalar>, side<Scalar>> rows;
+  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
+  exchange<Scalar>(rows);
+  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
+}
+
+/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
+/// unless only so few rows or columns are left that they go element by element.
+template <bool Repeats, class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const auto end_of_squares = [](index count) {
+    const index rest = count % together;
+    return Repeats && count > together && rest > together / 4 ? count : count - rest;
+  };
+  const index last_row = end_of_squares(rows);
+  const index last_column = end_of_squares(columns);
+  for (index next = 0; next < last_row; next += together) {
+    const index r = std::min(next, last_row - together);
+    for (index next_column = 0; next_column < last_column; next_column += together) {
+      const index c = std::min(next_column, last_column - together);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
+    }
+    for (index c = last_column; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
+  transpose_detail::transpose<false>(
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
 //
 // State of RFC 8439 section 2.3, sixteen 32-bit words:
@@ -9680,6 +9841,10 @@ struct tile_view {
                             const Scalar* bias) noexcept {
     product(coalesce(shape), left, right, out, epilogue::store_bias<Scalar>{bias});
   }
+  /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns.
+  static void turn(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step) noexcept {
+    transpose(from, from_step, rows, columns, to, to_step);
+  }
 };
 
 }  // namespace on_host
@@ -10829,118 +10994,6 @@ template <class Scalar, window_rule Rule>
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
-//
-// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
-// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
-// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
-// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache.
-
-namespace pergrad::inline v0_1::on_host {
-
-namespace transpose_detail {
-
-/// Lanes `From` of a and b, counted on from one to the other.
-template <std::size_t... From, class Vector>
-[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
-  return __builtin_shufflevector(a, b, From...);
-#else
-  std::size_t lane = 0;
-  Vector chosen = a;
-  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
-  return chosen;
-#endif
-}
-
-/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
-}
-/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
-}
-
-template <class Scalar>
-inline constexpr std::size_t side = vector_lanes<Scalar>;
-
-template <class Scalar, std::size_t Step = 1>
-inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
-  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  for (std::size_t i = 0; i < side<Scalar>; ++i) {
-    if ((i & Step) != 0) continue;
-    const vector<Scalar> a = rows[i];
-    const vector<Scalar> b = rows[i + Step];
-    rows[i] = lower<Step>(a, b, lanes);
-    rows[i + Step] = upper<Step>(a, b, lanes);
-  }
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
-}
-
-/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
-template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
-                   const Put& put) noexcept {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
-  std::array<vector<Scalar>, side<Scalar>> rows;
-  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
-  exchange<Scalar>(rows);
-  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
-}
-
-template <class Scalar, class PutVector, class PutOne>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                      const PutVector& put, const PutOne& put_one) noexcept {
-  constexpr auto together = static_cast<index>(side<Scalar>);
-  const index whole_rows = rows / together * together;
-  const index whole_columns = columns / together * together;
-  for (index r = 0; r < whole_rows; r += together) {
-    for (index c = 0; c < whole_columns; c += together) {
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
-    }
-    for (index c = whole_columns; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-    }
-  }
-  for (index c = 0; c < columns; ++c) {
-    for (index k = whole_rows; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-  }
-}
-
-}  // namespace transpose_detail
-
-/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
-template <class Scalar>
-[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                 index to_step) noexcept {
-  transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
-      [](Scalar* out, Scalar value, index) { *out = value; });
-}
-/// The same with += in the place of =.
-template <class Scalar>
-[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                     index to_step) noexcept {
-  transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step,
-      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value, index) { *out += value; });
-}
-/// to[c * to_step + r] = from[r * from_step + c] + more[r]
-template <class Scalar>
-inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                           const Scalar* more) noexcept {
-  transpose_detail::transpose(
-      from, from_step, rows, columns, to, to_step,
-      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
-      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -11083,16 +11136,16 @@ struct pooling_kernel {
         task.y = y + y_layout.start + d * y_layout.plane + i * y_layout.row + j * y_layout.column;
         run(task);
       });
-      return;
-    }
-    for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
-      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        pack<Scalar> sum = Layer::template start<pack<Scalar>>();
-        for_each_tap(x_layout, x_layout, box,
-                     [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
-        lanes.store(y + output + c, Layer::finish(sum, divisor));
+    } else {
+      for_each_window(in, y_layout, y_layout, [&](const window_box& box, index output, index, Scalar divisor) {
+        for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+          pack<Scalar> sum = Layer::template start<pack<Scalar>>();
+          for_each_tap(x_layout, x_layout, box,
+                       [&](index tap, index) { sum = Layer::combine(sum, lanes.load(x + tap + c)); });
+          lanes.store(y + output + c, Layer::finish(sum, divisor));
+        });
       });
-    });
+    }
   }
 
   /// Adds every input's share of dy to dx.
@@ -11111,18 +11164,19 @@ struct pooling_kernel {
         task.dy = dy + dy_layout.start + d * dy_layout.plane + i * dy_layout.row + j * dy_layout.column;
         run(task);
       });
-      return;
+    } else {
+      for_each_window(
+          in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
+            for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
+              const pack<Scalar> best = lanes.load(y + output + c);
+              pack<Scalar> remaining = lanes.load(dy + backprop + c);
+              for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
+                const pack<Scalar> part = Layer::share(pack<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
+                lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
+              });
+            });
+          });
     }
-    for_each_window(in, y_layout, dy_layout, [&](const window_box& box, index output, index backprop, Scalar divisor) {
-      for_each_pack<Scalar>(x_layout.values.channels, [&](index c, const auto& lanes) {
-        const pack<Scalar> best = lanes.load(y + output + c);
-        pack<Scalar> remaining = lanes.load(dy + backprop + c);
-        for_each_tap(x_layout, dx_layout, box, [&](index tap, index target) {
-          const pack<Scalar> part = Layer::share(pack<Scalar>{lanes.load(x + tap + c)}, best, remaining, divisor);
-          lanes.store(dx + target + c, lanes.load(dx + target + c) + part);
-        });
-      });
-    });
   }
 
  private:
@@ -11378,6 +11432,26 @@ void through_weights_adjoint(const node_row& row, const Scalar* weights, index s
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/completion_call.hpp - what a backward pass calls once the gradient of a node's output is complete
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What a backward pass calls with a node and a range of samples. Refers to a function, which must outlive it.
+class completion_call {
+ public:
+  template <class Function>
+  completion_call(const Function& f)  // NOLINT(google-explicit-constructor): an argument as any other
+      : context_{&f}, call_{[](const void* context, std::size_t node, index begin, index end) {
+          (*static_cast<const Function*>(context))(node, begin, end);
+        }} {}
+  void operator()(std::size_t node, index begin, index end) const { call_(context_, node, begin, end); }
+
+ private:
+  const void* context_;
+  void (*call_)(const void*, std::size_t, index, index);
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go out
 
 namespace pergrad::inline v0_1::on_host {
@@ -11531,6 +11605,30 @@ class tile_values {
     for (index b = begin; b < end; ++b) {
       transfer(from.gradient_layout, at(from.gradient, b), to.gradient_layout, at(to.gradient, b),
                row.staged_accumulate);
+    }
+  }
+
+  /// Two slots' sum into a third, and its gradient to both.
+  void branch_forward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& in2 = slot_of(row.in2);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; b < end; ++b) {
+      transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
+      transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
+    }
+  }
+  void branch_backward(const node_row& row, index begin, index end) const {
+    const slot& in = slot_of(row.in);
+    const slot& in2 = slot_of(row.in2);
+    const slot& out = slot_of(row.out);
+    for (index b = begin; b < end; ++b) {
+      if (row.input_gradient) {
+        transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
+      }
+      if (row.input2_gradient) {
+        transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
+      }
     }
   }
 
@@ -12307,50 +12405,45 @@ class passes : public tile_values<Network> {
   void forward(index begin, index end) { forward(0, size, begin, end); }
   /// Nodes first .. last - 1.
   void forward(std::size_t first, std::size_t last, index begin, index end) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template forward_step<Index>...};
-      for (std::size_t i = first; i < last; ++i) {
-        (this->*steps[i])(begin, end);
-        trim(i + 1, begin, end, false);
-      }
+    for (std::size_t i = first; i < last; ++i) {
+      forward_step(i, begin, end);
+      trim(i + 1, begin, end, false);
     }
-    (std::make_index_sequence<size>{});
     if (last < size || table.output_in_slot) return;
     const slot& out = table.slots[size];
     for (index b = begin; b < end; ++b) gather_plain(out.value_layout, at(out.value, b), at(table.plain_output, b));
   }
 
-  /// From the last node to the first that has a parameter at or before it. `when_complete(node, begin, end)` is called
-  /// once the gradient of the node's output is complete and before its input's is formed.
-  template <class Function>
-  void backward(index begin, index end, Function&& when_complete) {
-    backward(0, size, begin, end, when_complete);
-  }
+  /// From the last node to the first that has a parameter at or before it. `when_complete` is called once the gradient
+  /// of a node's output is complete and before its input's is formed.
+  void backward(index begin, index end, completion_call when_complete) { backward(0, size, begin, end, when_complete); }
   /// Of nodes first .. last - 1.
-  template <class Function>
-  void backward(std::size_t first, std::size_t last, index begin, index end, Function&& when_complete) {
-    [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-      static constexpr std::array<step_function, size> steps{&passes::template backward_step<Index>...};
-      for (std::size_t i = last; i-- > first;) {
-        const node_row& row = table.nodes[i];
-        if (!row.backward) continue;
-        trim(i + 1, begin, end, true);
-        if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-          (this->*steps[i])(begin, end);  // its backward may write the saved values that its factors read
-          when_complete(i, begin, end);
-        } else {
-          if (row.parameter_count > 0) when_complete(i, begin, end);
-          (this->*steps[i])(begin, end);
-        }
+  void backward(std::size_t first, std::size_t last, index begin, index end, completion_call when_complete) {
+    for (std::size_t i = last; i-- > first;) {
+      const node_row& row = table.nodes[i];
+      if (!row.backward) continue;
+      trim(i + 1, begin, end, true);
+      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        backward_step(i, begin, end);  // may write the saved values that the node's factors read
+        when_complete(i, begin, end);
+      } else {
+        if (row.parameter_count > 0) when_complete(i, begin, end);
+        backward_step(i, begin, end);
       }
     }
-    (std::make_index_sequence<size>{});
   }
 
  private:
-  using step_function = void (passes::*)(index, index);
+  using step_function = void (passes::*)(const node_row&, index, index);
+  /// The code of a node whose layer's type matters; others go by their rows alone.
+  struct layer_steps {
+    step_function forward = nullptr;
+    step_function backward = nullptr;
+  };
   using base::at;
   using base::bias_of;
+  using base::branch_backward;
+  using base::branch_forward;
   using base::gather_plain;
   using base::in2_size;
   using base::in_size;
@@ -12366,8 +12459,7 @@ class passes : public tile_values<Network> {
   using base::varies;
   using base::weights;
 
-  template <class Layer>
-  void view(const node_row& row, index begin, index end, std::uint32_t number, bool backward,
+  void view(const node_row& row, index begin, index end, bool reads_images, bool backward,
             tile_view<scalar>& tile) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
@@ -12391,7 +12483,7 @@ class passes : public tile_values<Network> {
       if (row.input_gradient) tile.dx = arrays(row.plain_dx);
       if (row.input2_gradient) tile.dx2 = arrays(row.plain_dx2);
     }
-    if constexpr (detail::reads_images<Layer>) {
+    if (reads_images) {
       tile.x_layout = in.value_layout;
       tile.y_layout = out.value_layout;
       tile.dx_layout = row.direct_dx ? in.gradient_layout : lay_out(in.gradient_layout.values, {});
@@ -12405,111 +12497,129 @@ class passes : public tile_values<Network> {
     if (varies && second && row.in2_shape.varying_axis() != 0) tile.lengths2 = lengths(row.in2, begin);
     tile.randomness = randomness_;
     tile.records = base::records(begin);
-    tile.layer_number = number;
+    tile.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
-  template <std::size_t Index>
-  void forward_step(index begin, index end) {
-    using layer = typename program::template layer_at<Index>;
-    static constexpr node_row row = table.nodes[Index];
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    if constexpr (row.staged) stage_values(row, begin, end);
-    if constexpr (row.kind == node_kind::affine) {
-      if constexpr (row.map.adjoint) {
-        adjoint_forward(row, begin, end);
-      } else {
-        affine_forward(row, begin, end);
-      }
-    } else if constexpr (row.kind == node_kind::elementwise) {
-      for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
-                                                   at(out.value, b));
-      }
-    } else if constexpr (row.kind == node_kind::pooling) {
-      for (index b = begin; b < end; ++b) {
-        pooling_kernel<layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
-                                               at(out.value, b));
-      }
-    } else if constexpr (row.kind == node_kind::branch_sum) {
-      const slot& in2 = slot_of(row.in2);
-      for (index b = begin; b < end; ++b) {
-        transfer(in.value_layout, at(in.value, b), out.value_layout, at(out.value, b), false);
-        transfer(in2.value_layout, at(in2.value, b), out.value_layout, at(out.value, b), true);
-      }
-    } else if constexpr (row.kind == node_kind::general) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b));
-        if constexpr (detail::has_saving_forward<layer, scalar>) {
-          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
-        } else {
-          layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
-        }
-        if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
-      }
-    } else if constexpr (row.kind == node_kind::tiled) {
-      tiled_forward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
+  void forward_step(std::size_t node, index begin, index end) {
+    const node_row& row = table.nodes[node];
+    if constexpr (has_staged) {
+      if (row.staged) stage_values(row, begin, end);
+    }
+    if (row.kind == node_kind::affine) {
+      affine_forward(row, begin, end);
+    } else if (row.kind == node_kind::branch_sum) {
+      if constexpr (has_branches) branch_forward(row, begin, end);
+    } else if (steps[node].forward != nullptr) {
+      (this->*steps[node].forward)(row, begin, end);
+    }
+  }
+  void backward_step(std::size_t node, index begin, index end) {
+    const node_row& row = table.nodes[node];
+    if (row.kind == node_kind::affine) {
+      if (row.input_gradient) affine_backward(row, begin, end);
+    } else if (row.kind == node_kind::branch_sum) {
+      if constexpr (has_branches) branch_backward(row, begin, end);
+    } else if (steps[node].backward != nullptr) {
+      (this->*steps[node].backward)(row, begin, end);
+    }
+    if constexpr (has_staged) {
+      if (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
     }
   }
 
-  template <std::size_t Index>
-  void backward_step(index begin, index end) {
-    using layer = typename program::template layer_at<Index>;
-    static constexpr node_row row = table.nodes[Index];
-    const slot& in = slot_of(row.in);
-    const slot& out = slot_of(row.out);
-    if constexpr (row.kind == node_kind::affine) {
-      if constexpr (row.input_gradient && row.map.adjoint) {
-        adjoint_backward(row, begin, end);
-      } else if constexpr (row.input_gradient) {
-        affine_backward(row, begin, end);
-      }
-    } else if constexpr (row.kind == node_kind::elementwise) {
-      for (index b = begin; b < end; ++b) {
-        elementwise_kernel<layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
-                                                    at(out.value, b), out.gradient_layout, at(out.gradient, b),
-                                                    in.gradient_layout, at(in.gradient, b), row.accumulate);
-      }
-    } else if constexpr (row.kind == node_kind::pooling) {
-      for (index b = begin; b < end; ++b) {
-        if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
-        pooling_kernel<layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
-                                                at(out.value, b), out.gradient_layout, at(out.gradient, b),
-                                                in.gradient_layout, at(in.gradient, b));
-      }
-    } else if constexpr (row.kind == node_kind::branch_sum) {
-      const slot& in2 = slot_of(row.in2);
-      for (index b = begin; b < end; ++b) {
-        if (row.input_gradient) {
-          transfer(out.gradient_layout, at(out.gradient, b), in.gradient_layout, at(in.gradient, b), row.accumulate);
-        }
-        if (row.input2_gradient) {
-          transfer(out.gradient_layout, at(out.gradient, b), in2.gradient_layout, at(in2.gradient, b), row.accumulate2);
-        }
-      }
-    } else if constexpr (row.kind == node_kind::general) {
-      for (index b = begin; b < end; ++b) {
-        if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
-        const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
-        const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
-        if constexpr (detail::has_saving_backward<layer, scalar>) {
-          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
-        } else {
-          layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
-        }
-        if (row.input_gradient) {
-          scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), row.accumulate);
-        }
-      }
-    } else if constexpr (row.kind == node_kind::tiled) {
-      tiled_backward<layer>(row, static_cast<std::uint32_t>(Index), begin, end);
-    }
-    if constexpr (row.staged && row.input_gradient) unstage_gradients(row, begin, end);
-  }
-
-  // One copy of the code a layer type, not one a node: these layers get their sizes at run time.
+  // One copy of the code a layer type, not one a node: layers get their sizes at run time.
   template <class Layer>
-  [[gnu::noinline]] void tiled_forward(const node_row& row, std::uint32_t number, index begin, index end) {
+  void layer_forward(const node_row& row, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    constexpr node_kind kind = program::template kind_of<Layer>();
+    if constexpr (kind == node_kind::tiled) {
+      tiled_forward(row, begin, end, detail::reads_images<Layer>,
+                    [](tile_view<scalar>& tile) { Layer::forward(tile); });
+    } else {
+      for (index b = begin; b < end; ++b) {
+        if constexpr (kind == node_kind::elementwise) {
+          elementwise_kernel<Layer, scalar>::forward(in.value_layout, at(in.value, b), out.value_layout,
+                                                     at(out.value, b));
+        } else if constexpr (kind == node_kind::pooling) {
+          pooling_kernel<Layer, scalar>::forward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                                 at(out.value, b));
+        } else {
+          if (row.copies_in) gather_plain(in.value_layout, at(in.value, b), at(row.plain_x, b));
+          if constexpr (detail::has_saving_forward<Layer, scalar>) {
+            Layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b), saved_of(row, b));
+          } else {
+            Layer::forward(row.in_shape, weights(row), input_of(row, b), output_of(row, b));
+          }
+          if (row.copies_out) scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
+        }
+      }
+    }
+  }
+  template <class Layer>
+  void layer_backward(const node_row& row, index begin, index end) {
+    const slot& in = slot_of(row.in);
+    const slot& out = slot_of(row.out);
+    constexpr node_kind kind = program::template kind_of<Layer>();
+    if constexpr (kind == node_kind::tiled) {
+      tiled_backward(row, begin, end, detail::reads_images<Layer>,
+                     [](tile_view<scalar>& tile) { Layer::backward(tile); });
+    } else {
+      for (index b = begin; b < end; ++b) {
+        if constexpr (kind == node_kind::elementwise) {
+          elementwise_kernel<Layer, scalar>::backward(in.value_layout, at(in.value, b), out.value_layout,
+                                                      at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                      in.gradient_layout, at(in.gradient, b), row.accumulate);
+        } else if constexpr (kind == node_kind::pooling) {
+          if (!row.accumulate) fill_zero(in.gradient_layout, at(in.gradient, b));
+          pooling_kernel<Layer, scalar>::backward(row.in_shape, in.value_layout, at(in.value, b), out.value_layout,
+                                                  at(out.value, b), out.gradient_layout, at(out.gradient, b),
+                                                  in.gradient_layout, at(in.gradient, b));
+        } else {
+          if (row.copies_out) gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
+          const std::span<const scalar> dy{at(row.plain_dy, b), row.out_shape.size()};
+          const std::span<scalar> dx{at(row.plain_dx, b), row.in_shape.size()};
+          if constexpr (detail::has_saving_backward<Layer, scalar>) {
+            Layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx, saved_of(row, b));
+          } else {
+            Layer::backward(row.in_shape, weights(row), input_of(row, b), dy, dx);
+          }
+          if (row.input_gradient) {
+            scatter_plain(in.gradient_layout, at(row.plain_dx, b), at(in.gradient, b), row.accumulate);
+          }
+        }
+      }
+    }
+  }
+  template <class Layer>
+  static constexpr layer_steps steps_of() {
+    constexpr node_kind kind = program::template kind_of<Layer>();
+    if constexpr (kind == node_kind::affine || kind == node_kind::branch_sum || kind == node_kind::reshape) {
+      return {};
+    } else {
+      return {&passes::template layer_forward<Layer>, &passes::template layer_backward<Layer>};
+    }
+  }
+  static constexpr auto steps = []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return std::array<layer_steps, size>{steps_of<typename program::template layer_at<Index>>()...};
+  }
+  (std::make_index_sequence<size>{});
+
+  /// Is there such a node? What no node needs is not compiled.
+  template <class Predicate>
+  static constexpr bool any_node(Predicate wanted) {
+    for (const node_row& row : table.nodes) {
+      if (wanted(row)) return true;
+    }
+    return false;
+  }
+  static constexpr bool has_staged = any_node([](const node_row& row) { return row.staged; });
+  static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
+  static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
+
+  using tile_function = void (*)(tile_view<scalar>&);
+  [[gnu::noinline]] void tiled_forward(const node_row& row, index begin, index end, bool reads_images,
+                                       tile_function run) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     for (index b = begin; b < end; ++b) {
@@ -12520,24 +12630,24 @@ class passes : public tile_values<Network> {
       }
     }
     tile_view<scalar> tile;
-    view<Layer>(row, begin, end, number, false, tile);
-    Layer::forward(tile);
+    view(row, begin, end, reads_images, false, tile);
+    run(tile);
     for (index b = begin; row.copies_out && b < end; ++b) {
       scatter_plain(out.value_layout, at(row.plain_y, b), at(out.value, b), false);
     }
   }
-  template <class Layer>
-  [[gnu::noinline]] void tiled_backward(const node_row& row, std::uint32_t number, index begin, index end) {
+  [[gnu::noinline]] void tiled_backward(const node_row& row, index begin, index end, bool reads_images,
+                                        tile_function run) const {
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     for (index b = begin; row.copies_out && b < end; ++b) {
       gather_plain(out.gradient_layout, at(out.gradient, b), at(row.plain_dy, b));
     }
     tile_view<scalar> tile;
-    view<Layer>(row, begin, end, number, true, tile);
-    Layer::backward(tile);
+    view(row, begin, end, reads_images, true, tile);
+    run(tile);
     for (index b = begin; b < end; ++b) {
-      if (row.input_gradient && !row.direct_dx && detail::reads_images<Layer>) {
+      if (row.input_gradient && !row.direct_dx && reads_images) {
         transfer(lay_out(in.gradient_layout.values, {}), at(row.plain_dx, b), in.gradient_layout, at(in.gradient, b),
                  row.accumulate);
       } else if (row.input_gradient && !row.direct_dx) {
@@ -12564,6 +12674,12 @@ class passes : public tile_values<Network> {
   }
 
   void affine_forward(const node_row& row, index begin, index end) const {
+    if constexpr (has_adjoint) {
+      if (row.map.adjoint) {
+        adjoint_forward(row, begin, end);
+        return;
+      }
+    }
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     const images<const scalar> x{in.value_layout, at(in.value, begin), in.value.sample};
@@ -12584,6 +12700,12 @@ class passes : public tile_values<Network> {
     through_windows(row, panels_, end - begin, x, y, bias_of(row), false);
   }
   void affine_backward(const node_row& row, index begin, index end) const {
+    if constexpr (has_adjoint) {
+      if (row.map.adjoint) {
+        adjoint_backward(row, begin, end);
+        return;
+      }
+    }
     const slot& in = slot_of(row.in);
     const slot& out = slot_of(row.out);
     if constexpr (table.deferred_count > 0) {
@@ -12954,6 +13076,66 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/other_ways.hpp - ways to gradients, norms and sums: those that a network's plan takes are compiled with
+// it, others only in programs that ask for them
+
+namespace pergrad::inline v0_1::on_host {
+
+template <class Network>
+class passes;
+template <class Network>
+struct worker;
+
+/// What other methods and strategies than those by default need. An expression that sets them brings it along
+/// (every_way.hpp).
+template <class Network>
+struct other_ways {
+  using scalar = typename Network::scalar;
+  norm_part (*gram)(const leaf_kernel<scalar>&, index sample);
+  norm_part (*direct)(const leaf_kernel<scalar>&, index sample);
+  void (*second_pass)(worker<Network>&, passes<Network>&, const sum_request<scalar>&, std::size_t first, index begin,
+                      index end, scalar* sum);
+};
+
+/// Has the network such a block?
+template <class Network, class Predicate>
+[[nodiscard]] constexpr bool any_outer(Predicate wanted) {
+  constexpr const auto& table = program<Network>::table;
+  for (std::size_t k = 0; k != table.outer_count; ++k) {
+    if (wanted(table.outer[k])) return true;
+  }
+  return false;
+}
+
+template <class Network, class Scalar>
+[[nodiscard]] norm_part norm_by_gram(const leaf_kernel<Scalar>& kernel, index sample,
+                                     [[maybe_unused]] const other_ways<Network>* others) {
+  if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.method == norm_method::gram; })) {
+    return kernel.gram(sample);
+  } else {
+    return others->gram(kernel, sample);
+  }
+}
+template <class Network, class Scalar>
+[[nodiscard]] norm_part norm_by_sum(const leaf_kernel<Scalar>& kernel, index sample,
+                                    [[maybe_unused]] const other_ways<Network>* others) {
+  if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.method == norm_method::direct; })) {
+    return kernel.direct(sample);
+  } else {
+    return others->direct(kernel, sample);
+  }
+}
+/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
+template <class Network, class Scalar>
+[[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
+                                   [[maybe_unused]] Scalar* scratch) {
+  if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
+    if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, scratch);
+  }
+  return kernel.instantiate(sample, gradient);
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/panels.hpp - weights in the order that products read them in
 
 namespace pergrad::inline v0_1::on_host {
@@ -13316,6 +13498,7 @@ struct worker {
   tape_type& tape;
   const sample_source<scalar>& source;
   const run_request<scalar>& request;
+  const other_ways<Network>* others = nullptr;  ///< null: method and strategy are what they are by default
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
@@ -13389,8 +13572,8 @@ struct worker {
   /// What is left to do once the gradients of some samples are complete.
   void conclude(passes<Network>& pass, std::size_t first, index begin, index end, scalar* sums) {
     if (!request.backward) return;
-    if (takes_turns) {
-      for (index b = begin; b < end; ++b) {
+    if constexpr (table.has_late) {
+      for (index b = begin; takes_turns && b < end; ++b) {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
           if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
         }
@@ -13482,19 +13665,19 @@ struct worker {
           to += kernel.by_product(b);
           break;
         case norm_method::gram:
-          to += kernel.gram(b);
+          to += norm_by_gram<Network>(kernel, b, others);
           break;
         case norm_method::direct:
-          to.squared += kernel.direct(b);
-          to += kernel.rounding(b);
+          to += norm_by_sum<Network>(kernel, b, others);
           break;
         default: {
           scalar* gradient =
               in_one_room(leaf) ? leaves.late_gradient(leaf.native) : leaves.kept_gradient(b, leaf.node, leaf.native);
-          const double squared =
-              leaf.use.last ? kernel.instantiate(b, gradient) : kernel.instantiate_onto(b, gradient, scaled);
+          const double squared = form_gradient<Network>(kernel, b, gradient, scaled);
           if (leaf.use.first) to.squared += squared;
-          if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          if constexpr (table.deferred_count > 0) {
+            if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
+          }
           if (leaf.use.first && request.direction != nullptr) project(b, leaf.node, leaf.native, leaf.size());
           break;
         }
@@ -13615,7 +13798,7 @@ struct worker {
   void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
                 index end, scalar* sum) {
     if (needs_a_second_pass(request_sum)) {
-      second_pass_sum(pass, request_sum, first, begin, end, sum);
+      others->second_pass(*this, pass, request_sum, first, begin, end, sum);
       return;
     }
     constexpr std::size_t groups = std::max<std::size_t>(1, table.layer_groups);
@@ -13656,23 +13839,6 @@ struct worker {
       leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
-  /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
-  /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
-  /// hold about.
-  [[gnu::noinline]] void second_pass_sum(passes<Network>& pass, const sum_request<scalar>& request_sum,
-                                         std::size_t first, index begin, index end, scalar* sum) {
-    typename leaf_sums<Network>::weight_table weights{};
-    for (index b = begin; b < end; ++b) weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
-    pass.forward(begin, end);
-    evaluate_loss(pass, first, begin, end);
-    pass.backward(begin, end, [&](std::size_t node, index, index) {
-      for (index b = begin; b < end; ++b) {
-        if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
-        if (!finite(pass, first, b)) pass.erase(node, b);
-      }
-      leaves.add_weighted_sum(node, begin, end, weights, sum);
-    });
-  }
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -13700,7 +13866,7 @@ class engine {
   static constexpr const auto& table = program::table;
 
   static void run(const host& executor, const Network& network, tape_type& tape, const sample_source<scalar>& source,
-                  const run_request<scalar>& request) {
+                  const run_request<scalar>& request, const other_ways<Network>* others = nullptr) {
     if (request.sum_count > tape.sum_capacity()) throw_too_many_sums(request.sum_count, tape.sum_capacity());
     if (tape_access::remote(tape).memory != nullptr) {
       throw std::invalid_argument("pergrad: the tape was made for a device, this evaluation is asked of the host");
@@ -13728,7 +13894,8 @@ class engine {
     index first_lane = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      run_chunk(executor, network, tape, source, request, plan, lanes, first_lane, chunk_first, samples, one_by_one);
+      run_chunk(executor, network, tape, source, request, others, plan, lanes, first_lane, chunk_first, samples,
+                one_by_one);
       first_lane += plan.lanes(samples);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
@@ -13757,14 +13924,15 @@ class engine {
 
   /// The lanes' part of one chunk. `first_lane` counts the lanes of the chunks before.
   static void run_chunk(const host& executor, const Network& network, tape_type& tape,
-                        const sample_source<scalar>& source, const run_request<scalar>& request, const lane_plan& plan,
-                        ring& ring_of_lanes, index first_lane, index chunk_first, index count, bool one_by_one) {
+                        const sample_source<scalar>& source, const run_request<scalar>& request,
+                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes, index first_lane,
+                        index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
     executor.parallel(static_cast<std::size_t>(lanes), [&](std::size_t lane_number, std::size_t thread) {
       const auto lane = static_cast<index>(lane_number);
-      worker<Network> state{network, tape,   source,
-                            request, thread, static_cast<std::size_t>(chunk_first) + request.first};
+      worker<Network> state{
+          network, tape, source, request, others, thread, static_cast<std::size_t>(chunk_first) + request.first};
       const auto process = [&](scalar* sums) {
         for (index t = lane * tiles / lanes; t < (lane + 1) * tiles / lanes; ++t) {
           const index first = t * plan.tile;
@@ -13918,6 +14086,39 @@ class engine {
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }
 };
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/every_way.hpp - all ways to norms and sums, for expressions that do not leave the choice to the plan
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
+/// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
+/// hold about.
+template <class Network>
+void second_pass_sum(worker<Network>& state, passes<Network>& pass,
+                     const sum_request<typename Network::scalar>& request_sum, std::size_t first, index begin,
+                     index end, typename Network::scalar* sum) {
+  constexpr const auto& table = program<Network>::table;
+  typename leaf_sums<Network>::weight_table weights{};
+  for (index b = begin; b < end; ++b) state.weigh(pass, request_sum, first, b, &weights[static_cast<std::size_t>(b)]);
+  pass.forward(begin, end);
+  state.evaluate_loss(pass, first, begin, end);
+  pass.backward(begin, end, [&](std::size_t node, index, index) {
+    for (index b = begin; b < end; ++b) {
+      if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
+      if (!state.finite(pass, first, b)) pass.erase(node, b);
+    }
+    state.leaves.add_weighted_sum(node, begin, end, weights, sum);
+  });
+}
+
+/// For an expression that may take any of them.
+template <class Network>
+inline constexpr other_ways<Network> every_way{
+    .gram = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.gram(sample); },
+    .direct = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.direct(sample); },
+    .second_pass = &second_pass_sum<Network>};
 
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/privacy/generator.hpp - where the key of all randomness comes from: the operating system, or a seed.
@@ -14151,7 +14352,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
       const auto* leaf = static_cast<const per_sample_gradient_leaf*>(self);
       return leaf->loss_.evaluate(y, leaf->batch_->targets(sample), dy);
     };
-    on_host::engine<Network>::run(executor, *network_, *tape_, source, request);
+    on_host::engine<Network>::run(executor, *network_, *tape_, source, request, other_ways_);
   }
 
  public:
@@ -14159,11 +14360,13 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     per_sample_gradient_leaf result = *this;
     result.method_ = method;
     result.method_layers_ = layers;
+    result.other_ways_ = &on_host::every_way<Network>;
     return result;
   }
   [[nodiscard]] per_sample_gradient_leaf with(pergrad::strategy strategy) const noexcept {
     per_sample_gradient_leaf result = *this;
     result.strategy_ = strategy;
+    result.other_ways_ = &on_host::every_way<Network>;
     return result;
   }
   [[nodiscard]] per_sample_gradient_leaf with(layer_randomness randomness) const noexcept {
@@ -14180,6 +14383,7 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   norm_method method_ = norm_method::automatic;
   std::uint64_t method_layers_ = ~std::uint64_t{0};
   pergrad::strategy strategy_ = pergrad::strategy::book_keeping;
+  const on_host::other_ways<Network>* other_ways_ = nullptr;  // for another method or strategy than by default
   layer_randomness randomness_;
 };
 
@@ -18776,19 +18980,6 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
   }
 }
 
-/// out [width][step] = transpose of rows [count][row_step].
-template <class Scalar>
-void turn(const Scalar* rows, std::ptrdiff_t row_step, std::ptrdiff_t count, std::ptrdiff_t width, Scalar* out,
-          std::ptrdiff_t step) noexcept {
-  constexpr std::ptrdiff_t together = 16;  // a cache line of the output for every column
-  for (std::ptrdiff_t first = 0; first < count; first += together) {
-    const std::ptrdiff_t last = std::min(count, first + together);
-    for (std::ptrdiff_t i = 0; i < width; ++i) {
-      for (std::ptrdiff_t k = first; k < last; ++k) out[i * step + k] = rows[k * row_step + i];
-    }
-  }
-}
-
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
 template <class Scalar>
 void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
@@ -18806,9 +18997,7 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
     const vector scores = on_host::load(row + k);
     most = most < scores ? scores : most;
   }
-  Scalar largest = most[0];
-  for (std::size_t lane = 1; lane < on_host::vector_lanes<Scalar>; ++lane)
-    largest = std::max<Scalar>(largest, most[lane]);
+  const Scalar largest = on_host::largest_of<Scalar>(most);
   vector sums{};
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
     const vector power =
@@ -18817,8 +19006,7 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
     on_host::store(row + k, power);
     if (k < whole) sums += power;
   }
-  Scalar sum = 0;
-  for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
+  Scalar sum = on_host::sum_of<Scalar>(sums);
   for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
   const vector share = on_host::splat(Scalar{1} / sum);
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
@@ -18854,8 +19042,7 @@ void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t co
   vector sums{};
   on_host::for_each_vector<Scalar>(
       count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
-  Scalar sum = 0;
-  for (std::size_t lane = 0; lane < on_host::vector_lanes<Scalar>; ++lane) sum += sums[lane];
+  const Scalar sum = on_host::sum_of<Scalar>(sums);
   on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
     lanes.store(gradient + k,
                 lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
@@ -18901,7 +19088,7 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.queries * step;
-    turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
+    Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
       const std::ptrdiff_t seen = at.seen(last - 1, keys);
@@ -18945,7 +19132,7 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
     scalar* scores = saved + at.probabilities + head * at.queries * step;
-    turn(value, at.memory_step, keys, at.width, turned, step);
+    Tile::turn(value, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
       const std::ptrdiff_t seen = at.seen(last - 1, keys);
@@ -18971,7 +19158,10 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
           context_gradient + from * at.features + column, at.features, value + first * at.memory_step, at.memory_step);
     }
     for (std::ptrdiff_t i = 0; i < queries; ++i) {
-      std::copy_n(query_gradients + i * at.width, at.width, query + i * at.query_step);
+      const scalar* from = query_gradients + i * at.width;
+      scalar* to = query + i * at.query_step;
+      on_host::for_each_vector<scalar>(
+          at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
     }
   }
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
@@ -21240,9 +21430,7 @@ struct take_positions {
   static void forward(const Tile& tile) {
     const std::size_t size = Count * tile.in.e1;
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      const auto* x = tile.x(b) + First * tile.in.e1;
-      auto* y = tile.y(b);
-      for (std::size_t i = 0; i < size; ++i) y[i] = x[i];
+      std::copy_n(tile.x(b) + First * tile.in.e1, size, tile.y(b));
     }
   }
   template <class Tile>
@@ -21250,11 +21438,10 @@ struct take_positions {
     const std::size_t begin = First * tile.in.e1;
     const std::size_t end = begin + Count * tile.in.e1;
     for (std::ptrdiff_t b = 0; tile.wants_dx && b < tile.samples; ++b) {
-      const auto* dy = tile.dy(b);
       auto* dx = tile.dx(b);
-      for (std::size_t i = 0; i < begin; ++i) dx[i] = 0;
-      for (std::size_t i = begin; i < end; ++i) dx[i] = dy[i - begin];
-      for (std::size_t i = end; i < tile.in.size(); ++i) dx[i] = 0;
+      std::fill_n(dx, begin, 0);
+      std::copy_n(tile.dy(b), end - begin, dx + begin);
+      std::fill_n(dx + end, tile.in.size() - end, 0);
     }
   }
 };
@@ -23143,38 +23330,51 @@ template <class Scalar>
   return header + dictionary;
 }
 
-/// An array as the bytes of a .npy file.
-template <class Value>
-[[nodiscard]] std::string npy_bytes(std::span<const Value> values) {
-  std::string bytes = npy_header<Value>(values.size());
-  const std::size_t start = bytes.size();
-  bytes.resize(start + values.size_bytes());
-  if (!values.empty()) std::memcpy(bytes.data() + start, values.data(), values.size_bytes());
-  return bytes;
+/// Bytes of a file, where they lie.
+using byte_stretch = std::span<const std::byte>;
+
+[[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
+  return std::as_bytes(std::span<const char>{text});
 }
 
-/// The file appears whole or not at all. Throws std::runtime_error naming it.
-inline void write_whole_file(const std::string& path, const std::string& bytes) {
+/// Writes the stretches one after another, each from where it lies. The file appears whole or not at all: what was
+/// there before stays until the new one is complete. Throws std::runtime_error that names it and says what failed.
+inline void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
   const std::string unfinished = path + ".unfinished";
+  const auto fail = [&](const char* what, int reason) {
+    throw std::runtime_error("pergrad: " + path + ": " + what + ": " + std::generic_category().message(reason));
+  };
   file stream = open_file(unfinished, "wb");
-  const bool written = stream != nullptr && std::fwrite(bytes.data(), 1, bytes.size(), stream.get()) == bytes.size();
-  if (const bool closed = stream != nullptr && std::fclose(stream.release()) == 0; !written || !closed) {
-    static_cast<void>(std::remove(unfinished.c_str()));
-    throw std::runtime_error("pergrad: " + path + ": cannot be written");
+  if (stream == nullptr) fail("cannot be written", errno);
+  const char* what = "cannot be written";
+  bool done = std::ranges::all_of(stretches, [&](byte_stretch each) {
+    return each.empty() || std::fwrite(each.data(), 1, each.size(), stream.get()) == each.size();
+  });
+  int reason = errno;  // of the first failure
+  if (std::fclose(stream.release()) != 0 && done) {
+    done = false;
+    reason = errno;
   }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    static_cast<void>(std::remove(unfinished.c_str()));
-    throw std::runtime_error("pergrad: " + path + ": cannot be put in place");
+  if (done && std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    done = false;
+    reason = errno;
+    what = "cannot be put in place";
   }
+  if (done) return;
+  static_cast<void>(std::remove(unfinished.c_str()));
+  fail(what, reason);
 }
 
 }  // namespace detail
 
-/// Writes all parameters, frozen ones last. The file appears whole or not at all. Throws std::runtime_error naming the
-/// file.
+/// Writes all parameters, frozen ones last, from where they lie: memory does not grow with them. The file appears whole
+/// or not at all. Throws std::runtime_error that names the file and says what failed.
 template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
-  detail::write_whole_file(path, detail::npy_bytes<typename Network::scalar>(network.all_parameters()));
+  const auto values = network.all_parameters();
+  const std::string header = detail::npy_header<typename Network::scalar>(values.size());
+  const std::array stretches{detail::bytes_of(header), std::as_bytes(values)};
+  detail::write_whole_file(path, stretches);
 }
 
 /// Reads all parameters; the network is unchanged if anything is wrong. Throws std::runtime_error that says what and
@@ -23300,7 +23500,7 @@ struct dp_sgd_options {
   double momentum = 0;                   ///< of sgd
   adam_options adam{};                   ///< of adam
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;  ///< steps beyond it are refused
+  std::optional<privacy_budget> budget;  ///< steps beyond it are refused; room for one is required
   bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
@@ -23348,6 +23548,21 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
 template <class Network, class Loss, class Records>
 [[nodiscard]] bool fits_the_trainer(const Records& records, std::size_t record) noexcept {
   return records.is_valid(record) && Loss::valid(Network::output_shape, records.targets(record));
+}
+
+/// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
+/// is not counted: a budget that is spent is no mistake.
+inline void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+  if (accountant.within(event)) return;
+  const privacy_budget& budget = *accountant.budget();
+  char text[240];
+  std::snprintf(
+      text, sizeof text,
+      "pergrad: dp_sgd: the option budget allows no step: it is epsilon %.6g at delta %.6g, and one step with "
+      "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
+      budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+      accountant.accountant().epsilon_after(event, 1, budget.delta));
+  throw std::invalid_argument(text);
 }
 
 [[noreturn]] inline void refuse_records(const std::string& what) {
@@ -23431,6 +23646,7 @@ class dp_sgd_state {
       throw_invalid_argument({"pergrad: dp_sgd: noise times clip does not fit the network's scalar, got ", deviation});
     }
     accountant_.prepare(event_);
+    require_room_for_a_step(accountant_, event_);
   }
 
   /// Enters a step in the ledger, or refuses it.
@@ -23749,7 +23965,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   using base::steps;
   using base::within_budget;
 
-  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping.
+  /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
+  /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen}, generator_{std::move(generator)} {
@@ -23912,29 +24129,42 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// A checkpoint's numbers, before they are taken over or after they were collected.
+inline constexpr std::size_t run_head_size = 6;
+inline constexpr std::uint64_t run_format = 1;
+
+/// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
+template <class Scalar>
+void write_run(const std::string& path, std::span<const Scalar> parameters,
+               std::span<const std::span<Scalar>> optimizer, std::uint64_t optimizer_steps,
+               std::uint64_t generator_steps, std::span<const rdp_accountant::entry> ledger) {
+  std::vector<double> events;
+  std::vector<std::uint64_t> counts;
+  for (const rdp_accountant::entry& entry : ledger) {
+    if (entry.count == 0) continue;
+    events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
+    counts.push_back(entry.count);
+  }
+  std::size_t state_count = 0;
+  for (const std::span<Scalar> part : optimizer) state_count += part.size();
+  const std::array<std::uint64_t, run_head_size> head{run_format,      parameters.size(), state_count,
+                                                      optimizer_steps, generator_steps,   counts.size()};
+  const std::array headers{npy_header<std::uint64_t>(head.size()), npy_header<Scalar>(parameters.size()),
+                           npy_header<Scalar>(state_count), npy_header<double>(events.size()),
+                           npy_header<std::uint64_t>(counts.size())};
+  std::vector<byte_stretch> stretches{bytes_of(headers[0]), std::as_bytes(std::span{head}), bytes_of(headers[1]),
+                                      std::as_bytes(parameters), bytes_of(headers[2])};
+  for (const std::span<Scalar> part : optimizer) stretches.push_back(std::as_bytes(part));
+  stretches.insert(stretches.end(), {bytes_of(headers[3]), std::as_bytes(std::span{events}), bytes_of(headers[4]),
+                                     std::as_bytes(std::span{counts})});
+  write_whole_file(path, stretches);
+}
+
+/// A checkpoint's numbers, before they are taken over.
 template <class Scalar>
 struct run_state {
-  static constexpr std::size_t head_size = 6;
-  static constexpr std::uint64_t format = 1;
-
   std::vector<Scalar> parameters, optimizer;
   std::uint64_t optimizer_steps = 0, generator_steps = 0;
   std::vector<rdp_accountant::entry> ledger;
-
-  void write(const std::string& path) const {
-    const std::array<std::uint64_t, head_size> head{format,          parameters.size(), optimizer.size(),
-                                                    optimizer_steps, generator_steps,   ledger.size()};
-    std::vector<double> events;
-    std::vector<std::uint64_t> counts;
-    for (const rdp_accountant::entry& entry : ledger) {
-      events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
-      counts.push_back(entry.count);
-    }
-    write_whole_file(path, npy_bytes(std::span<const std::uint64_t>{head}) + npy_bytes<Scalar>(parameters) +
-                               npy_bytes<Scalar>(optimizer) + npy_bytes<double>(events) +
-                               npy_bytes<std::uint64_t>(counts));
-  }
 
   /// Reads a file for a network and an optimizer of these sizes. Throws std::runtime_error that says what and where.
   [[nodiscard]] static run_state read(const std::string& path, std::size_t parameter_count, std::size_t state_count) {
@@ -23953,8 +24183,8 @@ struct run_state {
       }
     };
     std::vector<std::uint64_t> head;
-    array(head, head_size, "sizes");
-    if (head[0] != format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
+    array(head, run_head_size, "sizes");
+    if (head[0] != run_format) fail("a checkpoint of format " + std::to_string(head[0]) + ", this version reads 1");
     const auto require = [&](std::uint64_t found, std::size_t wanted, const char* what, const char* of) {
       if (found != wanted) {
         fail("has " + std::to_string(found) + what + ", " + of + " has " + std::to_string(wanted));
@@ -23990,19 +24220,13 @@ struct run_state {
 
 struct checkpoint_access {
   template <class Network, class Optimizer>
-  [[nodiscard]] static auto collect(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant) {
+  static void save(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
+                   std::uint64_t generator_steps, const std::string& path) {
     using scalar = typename Network::scalar;
-    run_state<scalar> run;
-    const std::span<const scalar> values = network.all_parameters();
-    run.parameters.assign(values.begin(), values.end());
-    for (const std::span<scalar> part : optimizer_access::state(optimizer)) {
-      run.optimizer.insert(run.optimizer.end(), part.begin(), part.end());
-    }
-    if (const std::uint64_t* const count = optimizer_access::count(optimizer)) run.optimizer_steps = *count;
-    for (const rdp_accountant::entry& entry : accountant.ledger()) {
-      if (entry.count != 0) run.ledger.push_back(entry);
-    }
-    return run;
+    const auto state = optimizer_access::state(optimizer);
+    const std::uint64_t* const steps = optimizer_access::count(optimizer);
+    write_run<scalar>(path, network.all_parameters(), state, steps != nullptr ? *steps : 0, generator_steps,
+                      accountant.ledger());
   }
 
   /// Reads first and changes then: nothing is changed if anything is wrong.
@@ -24033,9 +24257,7 @@ struct checkpoint_access {
   static void save(const Trainer& trainer, const std::string& path) {
     std::visit(
         [&](auto& optimizer) {
-          auto run = collect(*trainer.network_, optimizer, trainer.accountant_.accountant());
-          run.generator_steps = trainer.generator_.step();
-          run.write(path);
+          save(*trainer.network_, optimizer, trainer.accountant_.accountant(), trainer.generator_.step(), path);
         },
         trainer.part_->optimizer);
   }
@@ -24057,8 +24279,8 @@ struct checkpoint_access {
 }  // namespace detail
 
 /// Writes a run: the network's parameters, frozen ones last, the optimizer's state, and what was spent. No key is
-/// written, and nothing that is private. The file appears whole or not at all. Throws std::runtime_error naming the
-/// file. Trainers on a device cannot be saved yet.
+/// written, and nothing that is private. Memory does not grow with the network. The file appears whole or not at all.
+/// Throws std::runtime_error that names the file and says what failed. Trainers on a device cannot be saved yet.
 template <class Network, class Loss, class Generator, class Executor>
 requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void save_checkpoint(
     const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
@@ -24085,7 +24307,7 @@ requires(!dp_sgd<Network, Loss, Generator, Executor>::on_a_device) void load_che
 template <class Network, class Optimizer>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const rdp_accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::collect(network, optimizer, accountant).write(path);
+  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
 }
 template <class Network, class Optimizer>
 void load_checkpoint(Network& network, Optimizer& optimizer, rdp_accountant& accountant, const std::string& path) {
