@@ -16,6 +16,8 @@
 #include <pergrad/detail/lanes.hpp>
 #include <pergrad/detail/math.hpp>
 
+BOOST_AUTO_TEST_SUITE(math_test)
+
 namespace {
 
 namespace math = pergrad::math;
@@ -254,8 +256,6 @@ void special_values() {
 using elements = std::tuple<float, double>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(math_test)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(exp_is_accurate, Element, elements) { sweep_everything<exp_function, Element>(); }
 BOOST_AUTO_TEST_CASE_TEMPLATE(expm1_is_accurate, Element, elements) { sweep_everything<expm1_function, Element>(); }

@@ -24,6 +24,8 @@
 
 #include "privacy/noise_golden.hpp"
 
+BOOST_AUTO_TEST_SUITE(families)
+
 namespace on_host = pergrad::on_host;
 using on_host::kernel_family;
 using position = on_host::index;
@@ -273,8 +275,6 @@ void check_noise(kernel_family family) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(families)
 
 BOOST_AUTO_TEST_CASE(the_best_one_is_in_use) {
   for (const auto family : {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512}) {

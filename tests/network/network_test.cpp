@@ -26,6 +26,8 @@
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/network.hpp>
 
+BOOST_AUTO_TEST_SUITE(network_type)
+
 namespace {
 
 namespace pg = pergrad;
@@ -369,3 +371,5 @@ BOOST_AUTO_TEST_CASE(a_layer_may_bring_its_own_initial_values) {
   const std::vector<float> expected{0, 0, 0, 0, 0, 0, 0, 0, 0, 900, 901, 902};
   BOOST_TEST(net.parameters() == expected, boost::test_tools::per_element());
 }
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -14,6 +14,8 @@
 
 #include <pergrad/pergrad.hpp>
 
+BOOST_AUTO_TEST_SUITE(optim_optimizer)
+
 namespace {
 
 namespace pg = pergrad;
@@ -112,8 +114,6 @@ double compare(Optimizer optimizer, Reference reference, int steps, double scale
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(optim_optimizer)
 
 BOOST_AUTO_TEST_CASE(sgd_is_pytorchs) {
   BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}}, reference_sgd{0.1, 0, {}}, 7, 1) <
