@@ -233,18 +233,17 @@ template <class Layer, class Function>
 constexpr void call_with_layer(Function& f, std::size_t index) {
   f(std::type_identity<Layer>{}, index);
 }
+template <class Function, class... Layers>
+constexpr void call_in_order(std::type_identity<type_table<Layers...>> /*layers*/, Function& f) {
+  using call = void (*)(Function&, std::size_t);
+  constexpr std::array<call, sizeof...(Layers)> calls{&call_with_layer<Layers, Function>...};
+  for (std::size_t i = 0; i < sizeof...(Layers); ++i) calls[i](f, i);
+}
 /// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
 /// each type of layer, however many nodes there are.
 template <class Structure, class Function>
 constexpr void for_each_layer(Function&& f) {
-  using function = std::remove_reference_t<Function>;
-  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-    using call = void (*)(function&, std::size_t);
-    constexpr std::array<call, sizeof...(Index)> calls{
-        &call_with_layer<typename Structure::template layer_at<Index>, function>...};
-    for (std::size_t i = 0; i < sizeof...(Index); ++i) calls[i](f, i);
-  }
-  (std::make_index_sequence<Structure::size>{});
+  call_in_order(std::type_identity<typename Structure::table>{}, f);
 }
 
 }  // namespace pergrad::inline v0_1::detail

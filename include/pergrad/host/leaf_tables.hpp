@@ -278,8 +278,15 @@ struct leaf_tables {
     }
     t.elementwise[t.elementwise_count++] = leaf;
   }
+  static constexpr bool has_ties = [] {
+    for (std::size_t i = 0; i < Program::size; ++i) {
+      if (structure::owners[i] != i) return true;
+    }
+    return false;
+  }();
   static constexpr tied_use use_of(std::size_t node) {
     tied_use use{structure::owners[node] == node, true};
+    if (!has_ties) return use;  // a walk for each of hundreds of nodes takes its time
     for (std::size_t later = node + 1; later < Program::size; ++later) {
       if (structure::owners[later] == structure::owners[node]) use.last = false;
     }

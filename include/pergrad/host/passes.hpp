@@ -7,10 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/elements.hpp>
+#include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/affine.hpp>
 #include <pergrad/host/completion_call.hpp>
@@ -237,10 +238,9 @@ class passes : public tile_values<Network> {
       return {&passes::template layer_forward<Layer>, &passes::template layer_backward<Layer>};
     }
   }
-  static constexpr auto steps = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<layer_steps, size>{steps_of<typename program::template layer_at<Index>>()...};
-  }
-  (std::make_index_sequence<size>{});
+  static constexpr auto steps = []<class... Layers>(std::type_identity<detail::type_table<Layers...>>) {
+    return std::array<layer_steps, size>{steps_of<Layers>()...};
+  }(std::type_identity<typename program::structure::table>{});
 
   /// Is there such a node? What no node needs is not compiled.
   template <class Predicate>

@@ -7,9 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
+#include <pergrad/detail/graph.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/kernels.hpp>
 #include <pergrad/host/program.hpp>
@@ -223,10 +224,9 @@ class tile_values {
 
  private:
   using length_function = std::size_t (*)(shape, std::size_t);
-  static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<length_function, size>{&detail::output_length_of<typename program::template layer_at<Index>>...};
-  }
-  (std::make_index_sequence<size>{});
+  static constexpr auto length_functions = []<class... Layers>(std::type_identity<detail::type_table<Layers...>>) {
+    return std::array<length_function, size>{&detail::output_length_of<Layers>...};
+  }(std::type_identity<typename structure::table>{});
 
   const scalar* parameters_;
   scalar* workspace_;
