@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -86,6 +87,35 @@ template <class Scalar>
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
   });
+}
+/// A stretch of elements and what it is multiplied by.
+template <class Scalar>
+struct scaled_stretch {
+  Scalar weight = 0;
+  const Scalar* from = nullptr;
+};
+/// to += weight * from of as many terms as `Index`, one after the other, from element `first` of each on.
+template <class Scalar, std::size_t... Index>
+[[gnu::noinline]] void add_scaled_terms(Scalar* to, const scaled_stretch<Scalar>* terms, index first, index count,
+                                        std::index_sequence<Index...>) {
+  const vector<Scalar> weights[] = {splat(terms[Index].weight)...};
+  const Scalar* const from[] = {terms[Index].from + first...};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    vector<Scalar> total = lanes.load(to + i);
+    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
+    lanes.store(to + i, total);
+  });
+}
+/// The same for any number of terms, a few in one pass over `to`.
+template <class Scalar>
+inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>> terms, index first, index count) {
+  for (; terms.size() >= 4; terms = terms.subspan(4)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<4>{});
+  }
+  for (; terms.size() >= 2; terms = terms.subspan(2)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
+  }
+  if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
 }
 /// to += weight * from^2
 template <class Scalar>

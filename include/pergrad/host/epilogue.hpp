@@ -13,8 +13,8 @@ namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// Sums of squares that are added up apart: vectors of float give up to 16, in two halves.
-inline constexpr std::size_t square_chains = 16;
+/// Sums of squares that are added up apart: four vectors of double.
+inline constexpr std::size_t square_chains = 32;
 
 template <class Scalar>
 struct request {
@@ -66,8 +66,9 @@ class squares_only {
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept {
     double total = 0.0;
-    for (std::size_t chain = 0; chain < square_chains / 2; ++chain) {
-      total += chains_[chain] + chains_[chain + square_chains / 2];
+    constexpr std::size_t quarter = square_chains / 4;
+    for (std::size_t lane = 0; lane < quarter; ++lane) {
+      total += (chains_[lane] + chains_[lane + 2 * quarter]) + (chains_[lane + quarter] + chains_[lane + 3 * quarter]);
     }
     return total;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
@@ -66,22 +67,26 @@ struct leaf_sums {
     }
   }
 
-  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
+  /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
+  /// other.
   [[gnu::noinline]] void add_kept(std::size_t node, index native, index count, index begin, index end,
                                   const weight_table& weights, bool squared, scalar* sum) {
+    std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
+    std::size_t term_count = 0;
+    for (index b = begin; b < end; ++b) {
+      const scalar weight = weights[static_cast<std::size_t>(b)];
+      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      const scalar* gradient = kept_gradient(b, node, native);
+      if (squared) {
+        add_scaled_squares_to(sum + native, weight, gradient, count);
+      } else {
+        terms[term_count++] = {weight, gradient};
+      }
+    }
     constexpr index stretch = index{1} << 12;
     for (index first = 0; first < count; first += stretch) {
-      const index here = std::min(stretch, count - first);
-      for (index b = begin; b < end; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const scalar* gradient = kept_gradient(b, node, native + first);
-        if (squared) {
-          add_scaled_squares_to(sum + native + first, weight, gradient, here);
-        } else {
-          add_scaled_to(sum + native + first, weight, gradient, here);
-        }
-      }
+      add_all_scaled_to<scalar>(sum + native + first, std::span{terms}.first(term_count), first,
+                                std::min(stretch, count - first));
     }
   }
 

@@ -58,6 +58,20 @@ inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexc
   }
 }
 
+/// Squares of what is stored are added up when so much of it has come together: it is still in the first cache, and the
+/// kernels run on without a pause.
+inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
+
+/// Do all rows of the output lie as far apart as those of the innermost loop?
+[[nodiscard]] inline bool rows_are_even(const product_shape& shape) noexcept {
+  std::ptrdiff_t step = shape.row[2].out * shape.row[2].extent;
+  for (const rows* row : {&shape.row[1], &shape.row[0], &shape.outer_row}) {
+    if (row->extent > 1 && row->out != step) return false;
+    step *= row->extent;
+  }
+  return true;
+}
+
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
@@ -97,8 +111,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
-      const bool stores = how.what == epilogue::kind::store || how.what == epilogue::kind::squares_store;
+      const bool squares = how.what == epilogue::kind::squares_store;
+      const bool stores = how.what == epilogue::kind::store || (squares && rows_are_even(shape));
       rest.stored = stores && task.last == lanes;
+      rest.step = shape.row[2].out;
+      const std::size_t rows_to_square = bytes_to_square / (chosen.vectors * lanes * sizeof(Scalar));
+      std::size_t squared = 0;  // rows
+      std::size_t formed = 0;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
         const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
@@ -113,7 +132,16 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
           fetch_to_add(rest, lanes);
         }
         chosen.by_rows[rest.rows - 1](task);
-        if (how.what != epilogue::kind::store || !rest.stored) family.finish(rest);
+        if (!rest.stored) {
+          family.finish(rest);
+        } else if (squares) {
+          formed += rest.rows;
+          if (formed - squared < rows_to_square && walk.tiles_left() > 0) continue;
+          rest.rows = formed - squared;
+          rest.out = out_panel + static_cast<std::ptrdiff_t>(squared) * rest.step;
+          family.finish(rest);
+          squared = formed;
+        }
       }
       task.sums = sums;
       rest.stored = false;

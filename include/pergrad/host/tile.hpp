@@ -52,7 +52,8 @@ struct tile_task {
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
 };
 
-/// The sums of a tile and what becomes of them.
+/// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
+/// are all that is left to do.
 template <class Scalar>
 struct finish_task {
   const epilogue::request<Scalar>& how;
@@ -65,6 +66,7 @@ struct finish_task {
   const Scalar* bias = nullptr;                // of the tile's first column
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
+  std::ptrdiff_t step = 0;                     // stored: from row to row of the output
 };
 
 template <class Scalar>

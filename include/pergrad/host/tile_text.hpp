@@ -195,19 +195,24 @@ template <class Scalar>
 /// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
 /// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                                   const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t second = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
+  constexpr std::size_t chain = epilogue::square_chains / 4;
+  double* const squares = task.how.squares;
+  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
+                              load(squares + 3 * chain)};
   const bool whole = task.last == lanes;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
+                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
   const first_lanes<Scalar> last{task.last};
   alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here = from + row_offset[row];
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t part = 0;
     for (; part + 4 <= in_row; part += 4, here += 4 * step) {
       chains[0] += square_of(here);
@@ -224,8 +229,10 @@ template <class Scalar>
       if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
-  store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + second, chains[1] + chains[3]);
+  store(squares, chains[0]);
+  store(squares + chain, chains[1]);
+  store(squares + 2 * chain, chains[2]);
+  store(squares + 3 * chain, chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -261,12 +268,8 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
   const kind what = task.how.what;
   if (what == kind::squares_only || what == kind::squares_store) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if (what == kind::squares_only) return;
+    add_squares(task);
+    if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
     finish_as<kind::add>(task);
