@@ -148,72 +148,77 @@ template <class Layer>
   return text + "}";
 }
 
+/// What the tables say of entry i. They come as arguments: looked at as constants, they crash g++ 12 under
+/// -fsanitize=undefined.
+template <class Structure, class Tables>
+[[nodiscard]] description describe_entry(const Tables& table, std::size_t i, std::size_t bytes) {
+  description row;
+  row.in = Structure::shapes[Structure::inputs[i]];
+  row.out = Structure::shapes[i + 1];
+  const bool has_parameters = Structure::parameter_counts[i] > 0;
+  const bool used_before = Structure::owners[i] != i;
+  row.parameters = used_before ? 0 : Structure::parameter_counts[i];
+  const auto slot_bytes = [&](std::size_t which) {
+    const on_host::slot& slot = table.slots[which];
+    return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+  };
+  if (i == 0) row.tape_bytes += slot_bytes(0);
+  if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
+  if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
+  if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
+  bool in_chunks = false;
+  for (std::size_t k = 0; k != table.outer_count; ++k) {
+    const on_host::outer_leaf& leaf = table.outer[k];
+    if (leaf.node != i) continue;
+    row.method = leaf.method;
+    row.positions = static_cast<std::size_t>(leaf.positions());
+    row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
+    in_chunks = in_chunks || leaf.deferred;
+    if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
+    if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
+  }
+  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+    const on_host::elementwise_leaf& leaf = table.elementwise[k];
+    if (leaf.node != i) continue;
+    row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
+    row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
+  }
+  bool is_table = false;
+  // A table's rows are instantiated: those that a sample uses, at most one a position.
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {
+    const on_host::sparse_leaf& leaf = table.sparse[k];
+    if (leaf.node != i) continue;
+    is_table = true;
+    row.method = norm_method::instantiate;
+    row.positions = static_cast<std::size_t>(leaf.positions);
+    row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
+    if (!leaf.use.first) continue;
+    row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
+    row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+  }
+  if (has_parameters) {
+    row.norm = used_before                         ? "tied"
+               : Structure::trained_counts[i] == 0 ? "frozen"
+               : is_table                          ? "row sum"
+                                                   : name_of(row.method);
+    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
+  }
+  return row;
+}
+
 }  // namespace detail
 
 /// The rows of `describe`, in the order of the unfolded list: entry i is what `with_method<Method, i>` and
 /// `layer_parameters(i)` speak of.
 template <class Network>
 [[nodiscard]] auto describe_rows() {
-  using program = on_host::program<Network>;
   using structure = typename Network::structure;
-  constexpr const auto& table = program::table;
-  constexpr std::size_t bytes = sizeof(typename Network::scalar);
   std::array<description, structure::size> rows;
-  detail::for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
-    description& row = rows[i];
-    row.layer = detail::layer_name<typename structure::template layer_at<i>>();
-    row.in = structure::shapes[structure::inputs[i]];
-    row.out = structure::shapes[i + 1];
-    const bool has_parameters = structure::parameter_counts[i] > 0;
-    const bool used_before = structure::owners[i] != i;
-    row.parameters = used_before ? 0 : structure::parameter_counts[i];
-    const auto slot_bytes = [&](std::size_t which) {
-      const on_host::slot& slot = table.slots[which];
-      return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
-    };
-    if (i == 0) row.tape_bytes += slot_bytes(0);
-    if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
-    if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
-    if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
-    bool in_chunks = false;
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const on_host::outer_leaf& leaf = table.outer[k];
-      if (leaf.node != i) continue;
-      row.method = leaf.method;
-      row.positions = static_cast<std::size_t>(leaf.positions());
-      row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
-      in_chunks = in_chunks || leaf.deferred;
-      if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
-      if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
-    }
-    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-      const on_host::elementwise_leaf& leaf = table.elementwise[k];
-      if (leaf.node != i) continue;
-      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
-      row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
-    }
-    bool is_table = false;
-    // A table's rows are instantiated: those that a sample uses, at most one a position.
-    for (std::size_t k = 0; k != table.sparse_count; ++k) {
-      const on_host::sparse_leaf& leaf = table.sparse[k];
-      if (leaf.node != i) continue;
-      is_table = true;
-      row.method = norm_method::instantiate;
-      row.positions = static_cast<std::size_t>(leaf.positions);
-      row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
-      if (!leaf.use.first) continue;
-      row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
-      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
-    }
-    if (has_parameters) {
-      row.norm = used_before                         ? "tied"
-                 : structure::trained_counts[i] == 0 ? "frozen"
-                 : is_table                          ? "row sum"
-                                                     : name_of(row.method);
-      if (!used_before && structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
-    }
-  });
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
+  }
+  detail::for_each_index<structure::size>(
+      [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
   return rows;
 }
 
