@@ -15,6 +15,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/dot_block.hpp>
 #include <pergrad/host/norm_part.hpp>
+#include <pergrad/host/parts.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/tables.hpp>
 
@@ -53,15 +54,13 @@ struct leaf_kernel {
                      {samples, leaf.x.sample, delta_sample}});
   }
 
-  /// Do the deltas of one sample, those of a block of outputs, leave too little of the cache for anything else?
-  [[nodiscard]] constexpr bool in_parts() const noexcept {
-    return leaf.delta_stride == 1 && leaf.positions() * std::min(leaf.outputs, panel_block) > most_cached;
-  }
+  /// Is the gradient formed in parts?
+  [[nodiscard]] constexpr bool in_parts() const noexcept { return parts::pay<Scalar>(leaf); }
   /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
   /// blocks of outputs outside, then stretches of positions that stay in the cache while the whole view passes by.
   void form_in_parts(index samples, const Scalar* x_first, const Scalar* delta_first, index delta_sample,
                      const step_axis (&step)[2], const step_axis& plane, Scalar* out, bool onto) const noexcept {
-    const index lines = std::max<index>(1, part_positions / step[1].extent);
+    const index lines = parts::lines<Scalar>(leaf);
     for (index block = 0; block < leaf.outputs; block += panel_block) {
       bool add = onto;
       for (index b = 0; b < samples; ++b) {
@@ -247,8 +246,6 @@ struct leaf_kernel {
   }
 
  private:
-  static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
-  static constexpr index part_positions = 256;
   [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
                                           Scalar* out, bool add) {
     if (add) {
