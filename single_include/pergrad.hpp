@@ -2059,18 +2059,17 @@ template <class Layer, class Function>
 constexpr void call_with_layer(Function& f, std::size_t index) {
   f(std::type_identity<Layer>{}, index);
 }
+template <class Function, class... Layers>
+constexpr void call_in_order(std::type_identity<type_table<Layers...>> /*layers*/, Function& f) {
+  using call = void (*)(Function&, std::size_t);
+  constexpr std::array<call, sizeof...(Layers)> calls{&call_with_layer<Layers, Function>...};
+  for (std::size_t i = 0; i < sizeof...(Layers); ++i) calls[i](f, i);
+}
 /// Calls f(std::type_identity<layer>{}, index) for the layers of a `structure` in their order. It is compiled once for
 /// each type of layer, however many nodes there are.
 template <class Structure, class Function>
 constexpr void for_each_layer(Function&& f) {
-  using function = std::remove_reference_t<Function>;
-  [&]<std::size_t... Index>(std::index_sequence<Index...>) {
-    using call = void (*)(function&, std::size_t);
-    constexpr std::array<call, sizeof...(Index)> calls{
-        &call_with_layer<typename Structure::template layer_at<Index>, function>...};
-    for (std::size_t i = 0; i < sizeof...(Index); ++i) calls[i](f, i);
-  }
-  (std::make_index_sequence<Structure::size>{});
+  call_in_order(std::type_identity<typename Structure::table>{}, f);
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -4296,6 +4295,35 @@ template <class Scalar>
     lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
   });
 }
+/// A stretch of elements and what it is multiplied by.
+template <class Scalar>
+struct scaled_stretch {
+  Scalar weight = 0;
+  const Scalar* from = nullptr;
+};
+/// to += weight * from of as many terms as `Index`, one after the other, from element `first` of each on.
+template <class Scalar, std::size_t... Index>
+[[gnu::noinline]] void add_scaled_terms(Scalar* to, const scaled_stretch<Scalar>* terms, index first, index count,
+                                        std::index_sequence<Index...>) {
+  const vector<Scalar> weights[] = {splat(terms[Index].weight)...};
+  const Scalar* const from[] = {terms[Index].from + first...};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    vector<Scalar> total = lanes.load(to + i);
+    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
+    lanes.store(to + i, total);
+  });
+}
+/// The same for any number of terms, a few in one pass over `to`.
+template <class Scalar>
+inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>> terms, index first, index count) {
+  for (; terms.size() >= 4; terms = terms.subspan(4)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<4>{});
+  }
+  for (; terms.size() >= 2; terms = terms.subspan(2)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
+  }
+  if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
+}
 /// to += weight * from^2
 template <class Scalar>
 [[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
@@ -4705,12 +4733,13 @@ struct leaf_tables {
     arrange_deferred(t);
   }
 
-  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them come late, until the others do
-  /// stay. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
-  /// added up before the next one's.
+  /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
+  /// little. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
+  /// added up before the next one's. Two samples in turns cost time as long as both would stay (docs/performance.md).
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
-    for (index kept = t.kept_size; t.tile * kept * bytes > tile_bytes;) {
+    const index most = t.tile > 2 ? tile_bytes / 8 : tile_bytes;
+    for (index kept = t.kept_size; t.tile * kept * bytes > most;) {
       outer_leaf* largest = nullptr;
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
@@ -4872,8 +4901,15 @@ struct leaf_tables {
     }
     t.elementwise[t.elementwise_count++] = leaf;
   }
+  static constexpr bool has_ties = [] {
+    for (std::size_t i = 0; i < Program::size; ++i) {
+      if (structure::owners[i] != i) return true;
+    }
+    return false;
+  }();
   static constexpr tied_use use_of(std::size_t node) {
     tied_use use{structure::owners[node] == node, true};
+    if (!has_ties) return use;  // a walk for each of hundreds of nodes takes its time
     for (std::size_t later = node + 1; later < Program::size; ++later) {
       if (structure::owners[later] == structure::owners[node]) use.last = false;
     }
@@ -6191,6 +6227,36 @@ struct norm_part {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/parts.hpp - gradients over many positions: how many of them go together
+//
+// Such a gradient is formed a block of outputs and a few lines of positions at a time, so that what a part reads stays
+// in the cache while the whole view passes by. Every part after the first reads and writes all sums of its block again.
+
+namespace pergrad::inline v0_1::on_host::parts {
+
+/// Do the deltas of one sample, those of a block of outputs, leave too little of the cache for anything else?
+template <class Scalar>
+[[nodiscard]] constexpr bool pay(const outer_leaf& leaf) noexcept {
+  constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
+  return leaf.delta_stride == 1 && leaf.positions() * std::min(leaf.outputs, panel_block) > most_cached;
+}
+
+/// Lines of positions in a part: as many as stay in the second cache with what they see of x, their deltas and the sums
+/// of a block of outputs.
+template <class Scalar>
+[[nodiscard]] constexpr index lines(const outer_leaf& leaf) noexcept {
+  constexpr index fewest = 256;  // positions: with fewer, adding up costs more than the cache gives
+  constexpr index most = 1024;   // more have not been measured
+  constexpr index cached = (index{3} << 19) / static_cast<index>(sizeof(Scalar));  // 1.5 MiB
+  const index block = std::min(leaf.outputs, panel_block);
+  index beside = leaf.view_width() * block + (leaf.view_plane.extent - 1) * leaf.view_plane.x;
+  for (const view_axis& axis : leaf.view) beside += (axis.extent - 1) * axis.x;
+  const index positions = leaf.step[1].extent;
+  const index fitting = (cached - beside) / (leaf.step[0].x + positions * block);
+  return std::max<index>(1, std::clamp(fitting * positions, fewest, most) / positions);
+}
+
+}  // namespace pergrad::inline v0_1::on_host::parts
 // pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
 //
 //   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
@@ -6237,8 +6303,8 @@ namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// Sums of squares that are added up apart: vectors of float give up to 16, in two halves.
-inline constexpr std::size_t square_chains = 16;
+/// Sums of squares that are added up apart: four vectors of double.
+inline constexpr std::size_t square_chains = 32;
 
 template <class Scalar>
 struct request {
@@ -6290,8 +6356,9 @@ class squares_only {
   /// Sum of the squares of everything seen so far.
   [[nodiscard]] double sum() const noexcept {
     double total = 0.0;
-    for (std::size_t chain = 0; chain < square_chains / 2; ++chain) {
-      total += chains_[chain] + chains_[chain + square_chains / 2];
+    constexpr std::size_t quarter = square_chains / 4;
+    for (std::size_t lane = 0; lane < quarter; ++lane) {
+      total += (chains_[lane] + chains_[lane + 2 * quarter]) + (chains_[lane + quarter] + chains_[lane + 3 * quarter]);
     }
     return total;
   }
@@ -6354,7 +6421,8 @@ struct tile_task {
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
 };
 
-/// The sums of a tile and what becomes of them.
+/// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
+/// are all that is left to do.
 template <class Scalar>
 struct finish_task {
   const epilogue::request<Scalar>& how;
@@ -6367,6 +6435,7 @@ struct finish_task {
   const Scalar* bias = nullptr;                // of the tile's first column
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
+  std::ptrdiff_t step = 0;                     // stored: from row to row of the output
 };
 
 template <class Scalar>
@@ -6652,19 +6721,24 @@ template <class Scalar>
 /// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
 /// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                                   const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t second = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
+  constexpr std::size_t chain = epilogue::square_chains / 4;
+  double* const squares = task.how.squares;
+  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
+                              load(squares + 3 * chain)};
   const bool whole = task.last == lanes;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
+                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
   const first_lanes<Scalar> last{task.last};
   alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here = from + row_offset[row];
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t part = 0;
     for (; part + 4 <= in_row; part += 4, here += 4 * step) {
       chains[0] += square_of(here);
@@ -6681,8 +6755,10 @@ template <class Scalar>
       if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
-  store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + second, chains[1] + chains[3]);
+  store(squares, chains[0]);
+  store(squares + chain, chains[1]);
+  store(squares + 2 * chain, chains[2]);
+  store(squares + 3 * chain, chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -6718,12 +6794,8 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
   const kind what = task.how.what;
   if (what == kind::squares_only || what == kind::squares_store) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if (what == kind::squares_only) return;
+    add_squares(task);
+    if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
     finish_as<kind::add>(task);
@@ -7004,19 +7076,24 @@ template <class Scalar>
 /// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
 /// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                                   const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t second = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
+  constexpr std::size_t chain = epilogue::square_chains / 4;
+  double* const squares = task.how.squares;
+  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
+                              load(squares + 3 * chain)};
   const bool whole = task.last == lanes;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
+                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
   const first_lanes<Scalar> last{task.last};
   alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here = from + row_offset[row];
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t part = 0;
     for (; part + 4 <= in_row; part += 4, here += 4 * step) {
       chains[0] += square_of(here);
@@ -7033,8 +7110,10 @@ template <class Scalar>
       if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
-  store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + second, chains[1] + chains[3]);
+  store(squares, chains[0]);
+  store(squares + chain, chains[1]);
+  store(squares + 2 * chain, chains[2]);
+  store(squares + 3 * chain, chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -7070,12 +7149,8 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
   const kind what = task.how.what;
   if (what == kind::squares_only || what == kind::squares_store) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if (what == kind::squares_only) return;
+    add_squares(task);
+    if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
     finish_as<kind::add>(task);
@@ -7357,19 +7432,24 @@ template <class Scalar>
 /// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
 /// not whole, the lanes that do not count are made 0 first, whatever they hold.
 template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task, const Scalar* from,
-                                   const std::ptrdiff_t* row_offset) noexcept {
+[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
   constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
   constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t second = epilogue::square_chains / 2;
-  vector<double> chains[4] = {load(task.how.squares), load(task.how.squares + second), {}, {}};
+  constexpr std::size_t chain = epilogue::square_chains / 4;
+  double* const squares = task.how.squares;
+  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
+                              load(squares + 3 * chain)};
   const bool whole = task.last == lanes;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts;
+  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
+                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
   const first_lanes<Scalar> last{task.last};
   alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here = from + row_offset[row];
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t part = 0;
     for (; part + 4 <= in_row; part += 4, here += 4 * step) {
       chains[0] += square_of(here);
@@ -7386,8 +7466,10 @@ template <class Scalar>
       if constexpr (parts == 2) chains[1] += square_of(here + step);
     }
   }
-  store(task.how.squares, chains[0] + chains[2]);
-  store(task.how.squares + second, chains[1] + chains[3]);
+  store(squares, chains[0]);
+  store(squares + chain, chains[1]);
+  store(squares + 2 * chain, chains[2]);
+  store(squares + 3 * chain, chains[3]);
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -7423,12 +7505,8 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
   const kind what = task.how.what;
   if (what == kind::squares_only || what == kind::squares_store) {
-    if (task.stored) {
-      add_squares(task, static_cast<const Scalar*>(task.out), task.row_offset);
-      return;
-    }
-    add_squares(task, task.sums, task.sum_offset);
-    if (what == kind::squares_only) return;
+    add_squares(task);
+    if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
     finish_as<kind::add>(task);
@@ -7877,6 +7955,20 @@ inline void fetch_to_add(const finish_task<Scalar>& to, std::size_t lanes) noexc
   }
 }
 
+/// Squares of what is stored are added up when so much of it has come together: it is still in the first cache, and the
+/// kernels run on without a pause.
+inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
+
+/// Do all rows of the output lie as far apart as those of the innermost loop?
+[[nodiscard]] inline bool rows_are_even(const product_shape& shape) noexcept {
+  std::ptrdiff_t step = shape.row[2].out * shape.row[2].extent;
+  for (const rows* row : {&shape.row[1], &shape.row[0], &shape.outer_row}) {
+    if (row->extent > 1 && row->out != step) return false;
+    step *= row->extent;
+  }
+  return true;
+}
+
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
 template <class Scalar>
 void sweep(const tile_family<Scalar>& family, const product_shape& shape, const Scalar* left, const Scalar* right,
@@ -7916,8 +8008,13 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
-      const bool stores = how.what == epilogue::kind::store || how.what == epilogue::kind::squares_store;
+      const bool squares = how.what == epilogue::kind::squares_store;
+      const bool stores = how.what == epilogue::kind::store || (squares && rows_are_even(shape));
       rest.stored = stores && task.last == lanes;
+      rest.step = shape.row[2].out;
+      const std::size_t rows_to_square = bytes_to_square / (chosen.vectors * lanes * sizeof(Scalar));
+      std::size_t squared = 0;  // rows
+      std::size_t formed = 0;
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
         const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
@@ -7932,7 +8029,16 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
           fetch_to_add(rest, lanes);
         }
         chosen.by_rows[rest.rows - 1](task);
-        if (how.what != epilogue::kind::store || !rest.stored) family.finish(rest);
+        if (!rest.stored) {
+          family.finish(rest);
+        } else if (squares) {
+          formed += rest.rows;
+          if (formed - squared < rows_to_square && walk.tiles_left() > 0) continue;
+          rest.rows = formed - squared;
+          rest.out = out_panel + static_cast<std::ptrdiff_t>(squared) * rest.step;
+          family.finish(rest);
+          squared = formed;
+        }
       }
       task.sums = sums;
       rest.stored = false;
@@ -7999,15 +8105,13 @@ struct leaf_kernel {
                      {samples, leaf.x.sample, delta_sample}});
   }
 
-  /// Do the deltas of one sample, those of a block of outputs, leave too little of the cache for anything else?
-  [[nodiscard]] constexpr bool in_parts() const noexcept {
-    return leaf.delta_stride == 1 && leaf.positions() * std::min(leaf.outputs, panel_block) > most_cached;
-  }
+  /// Is the gradient formed in parts?
+  [[nodiscard]] constexpr bool in_parts() const noexcept { return parts::pay<Scalar>(leaf); }
   /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
   /// blocks of outputs outside, then stretches of positions that stay in the cache while the whole view passes by.
   void form_in_parts(index samples, const Scalar* x_first, const Scalar* delta_first, index delta_sample,
                      const step_axis (&step)[2], const step_axis& plane, Scalar* out, bool onto) const noexcept {
-    const index lines = std::max<index>(1, part_positions / step[1].extent);
+    const index lines = parts::lines<Scalar>(leaf);
     for (index block = 0; block < leaf.outputs; block += panel_block) {
       bool add = onto;
       for (index b = 0; b < samples; ++b) {
@@ -8193,8 +8297,6 @@ struct leaf_kernel {
   }
 
  private:
-  static constexpr index most_cached = (index{3} << 16) / static_cast<index>(sizeof(Scalar));  // 192 KB
-  static constexpr index part_positions = 256;
   [[gnu::noinline]] static void write_sum(const product_shape& shape, const Scalar* left, const Scalar* right,
                                           Scalar* out, bool add) {
     if (add) {
@@ -10311,72 +10413,77 @@ template <class Layer>
   return text + "}";
 }
 
+/// What the tables say of entry i. They come as arguments: looked at as constants, they crash g++ 12 under
+/// -fsanitize=undefined.
+template <class Structure, class Tables>
+[[nodiscard]] description describe_entry(const Tables& table, std::size_t i, std::size_t bytes) {
+  description row;
+  row.in = Structure::shapes[Structure::inputs[i]];
+  row.out = Structure::shapes[i + 1];
+  const bool has_parameters = Structure::parameter_counts[i] > 0;
+  const bool used_before = Structure::owners[i] != i;
+  row.parameters = used_before ? 0 : Structure::parameter_counts[i];
+  const auto slot_bytes = [&](std::size_t which) {
+    const on_host::slot& slot = table.slots[which];
+    return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+  };
+  if (i == 0) row.tape_bytes += slot_bytes(0);
+  if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
+  if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
+  if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
+  bool in_chunks = false;
+  for (std::size_t k = 0; k != table.outer_count; ++k) {
+    const on_host::outer_leaf& leaf = table.outer[k];
+    if (leaf.node != i) continue;
+    row.method = leaf.method;
+    row.positions = static_cast<std::size_t>(leaf.positions());
+    row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
+    in_chunks = in_chunks || leaf.deferred;
+    if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
+    if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
+  }
+  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+    const on_host::elementwise_leaf& leaf = table.elementwise[k];
+    if (leaf.node != i) continue;
+    row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
+    row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
+  }
+  bool is_table = false;
+  // A table's rows are instantiated: those that a sample uses, at most one a position.
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {
+    const on_host::sparse_leaf& leaf = table.sparse[k];
+    if (leaf.node != i) continue;
+    is_table = true;
+    row.method = norm_method::instantiate;
+    row.positions = static_cast<std::size_t>(leaf.positions);
+    row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
+    if (!leaf.use.first) continue;
+    row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
+    row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
+  }
+  if (has_parameters) {
+    row.norm = used_before                         ? "tied"
+               : Structure::trained_counts[i] == 0 ? "frozen"
+               : is_table                          ? "row sum"
+                                                   : name_of(row.method);
+    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
+  }
+  return row;
+}
+
 }  // namespace detail
 
 /// The rows of `describe`, in the order of the unfolded list: entry i is what `with_method<Method, i>` and
 /// `layer_parameters(i)` speak of.
 template <class Network>
 [[nodiscard]] auto describe_rows() {
-  using program = on_host::program<Network>;
   using structure = typename Network::structure;
-  constexpr const auto& table = program::table;
-  constexpr std::size_t bytes = sizeof(typename Network::scalar);
   std::array<description, structure::size> rows;
-  detail::for_each_index<structure::size>([&](auto index) {
-    constexpr std::size_t i = index;
-    description& row = rows[i];
-    row.layer = detail::layer_name<typename structure::template layer_at<i>>();
-    row.in = structure::shapes[structure::inputs[i]];
-    row.out = structure::shapes[i + 1];
-    const bool has_parameters = structure::parameter_counts[i] > 0;
-    const bool used_before = structure::owners[i] != i;
-    row.parameters = used_before ? 0 : structure::parameter_counts[i];
-    const auto slot_bytes = [&](std::size_t which) {
-      const on_host::slot& slot = table.slots[which];
-      return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
-    };
-    if (i == 0) row.tape_bytes += slot_bytes(0);
-    if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
-    if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
-    if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
-    bool in_chunks = false;
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      const on_host::outer_leaf& leaf = table.outer[k];
-      if (leaf.node != i) continue;
-      row.method = leaf.method;
-      row.positions = static_cast<std::size_t>(leaf.positions());
-      row.modelled_cost += modelled_cost(leaf.method, leaf.block(), bytes);
-      in_chunks = in_chunks || leaf.deferred;
-      if (leaf.deferred) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.view_width() + leaf.outputs);
-      if (leaf.method == norm_method::instantiate) row.tape_bytes += bytes * static_cast<std::size_t>(leaf.size());
-    }
-    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-      const on_host::elementwise_leaf& leaf = table.elementwise[k];
-      if (leaf.node != i) continue;
-      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.count);
-      row.modelled_cost += static_cast<double>(leaf.count * (leaf.positions() + 2));
-    }
-    bool is_table = false;
-    // A table's rows are instantiated: those that a sample uses, at most one a position.
-    for (std::size_t k = 0; k != table.sparse_count; ++k) {
-      const on_host::sparse_leaf& leaf = table.sparse[k];
-      if (leaf.node != i) continue;
-      is_table = true;
-      row.method = norm_method::instantiate;
-      row.positions = static_cast<std::size_t>(leaf.positions);
-      row.modelled_cost += static_cast<double>(2 * leaf.positions * leaf.width);
-      if (!leaf.use.first) continue;
-      row.tape_bytes += sizeof(std::int32_t) * static_cast<std::size_t>(on_host::segment_integers(leaf));
-      row.tape_bytes += bytes * static_cast<std::size_t>(leaf.width * (leaf.counted ? 1 : leaf.all_positions));
-    }
-    if (has_parameters) {
-      row.norm = used_before                         ? "tied"
-                 : structure::trained_counts[i] == 0 ? "frozen"
-                 : is_table                          ? "row sum"
-                                                     : name_of(row.method);
-      if (!used_before && structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "lane";
-    }
-  });
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
+  }
+  detail::for_each_index<structure::size>(
+      [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
   return rows;
 }
 
@@ -11660,10 +11767,9 @@ class tile_values {
 
  private:
   using length_function = std::size_t (*)(shape, std::size_t);
-  static constexpr auto length_functions = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<length_function, size>{&detail::output_length_of<typename program::template layer_at<Index>>...};
-  }
-  (std::make_index_sequence<size>{});
+  static constexpr auto length_functions = []<class... Layers>(std::type_identity<detail::type_table<Layers...>>) {
+    return std::array<length_function, size>{&detail::output_length_of<Layers>...};
+  }(std::type_identity<typename structure::table>{});
 
   const scalar* parameters_;
   scalar* workspace_;
@@ -12600,10 +12706,9 @@ class passes : public tile_values<Network> {
       return {&passes::template layer_forward<Layer>, &passes::template layer_backward<Layer>};
     }
   }
-  static constexpr auto steps = []<std::size_t... Index>(std::index_sequence<Index...>) {
-    return std::array<layer_steps, size>{steps_of<typename program::template layer_at<Index>>()...};
-  }
-  (std::make_index_sequence<size>{});
+  static constexpr auto steps = []<class... Layers>(std::type_identity<detail::type_table<Layers...>>) {
+    return std::array<layer_steps, size>{steps_of<Layers>()...};
+  }(std::type_identity<typename program::structure::table>{});
 
   /// Is there such a node? What no node needs is not compiled.
   template <class Predicate>
@@ -13307,12 +13412,58 @@ void pack_panels(const host& executor, const Network& network, typename Network:
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Calls f(the first delta of a position) for a leaf's positions in their order.
+template <class Scalar, class Function>
+inline void for_each_delta(const elementwise_leaf& leaf, const Scalar* delta, Function&& f) noexcept {
+  for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
+    for (index i = 0; i < leaf.step[0].extent; ++i) {
+      const Scalar* line_of_deltas = delta + plane * leaf.step_plane.delta + i * leaf.step[0].delta;
+      for (index j = 0; j < leaf.step[1].extent; ++j) f(line_of_deltas + j * leaf.step[1].delta);
+    }
+  }
+}
+
+/// The sum of deltas over all positions. Sums stay in registers: through memory each addition would wait for the one
+/// before. Four vectors of them, as one alone would wait as well.
+template <class Scalar>
+[[gnu::noinline]] void sum_deltas(const elementwise_leaf& leaf, const Scalar* delta, Scalar* out, bool onto) noexcept {
+  constexpr auto width = static_cast<index>(vector_lanes<Scalar>);
+  const vector<Scalar> zero = splat(Scalar{0});
+  index first = 0;
+  for (; first + 4 * width <= leaf.count; first += 4 * width) {
+    Scalar* to = out + first;
+    vector<Scalar> a = onto ? load(to) : zero;
+    vector<Scalar> b = onto ? load(to + width) : zero;
+    vector<Scalar> c = onto ? load(to + 2 * width) : zero;
+    vector<Scalar> d = onto ? load(to + 3 * width) : zero;
+    for_each_delta(leaf, delta + first, [&](const Scalar* here) {
+      a += load(here);
+      b += load(here + width);
+      c += load(here + 2 * width);
+      d += load(here + 3 * width);
+    });
+    store(to, a);
+    store(to + width, b);
+    store(to + 2 * width, c);
+    store(to + 3 * width, d);
+  }
+  for_each_vector<Scalar>(leaf.count - first, [&](index n, const auto& lanes) {
+    vector<Scalar> sum = onto ? lanes.load(out + first + n) : zero;
+    for_each_delta(leaf, delta + first + n, [&](const Scalar* here) { sum += lanes.load(here); });
+    lanes.store(out + first + n, sum);
+  });
+}
+
 /// g_b of an elementwise leaf into `out`, or added to it; returns the squared norm of what is there then.
 template <class Scalar>
 inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace, index sample, Scalar* out,
                           bool onto = false) noexcept {
   const Scalar* delta = workspace + leaf.delta.offset + sample * leaf.delta.sample;
   const Scalar* other = workspace + leaf.other.offset + sample * leaf.other.sample;
+  if (leaf.ones && leaf.delta_stride == 1) {
+    sum_deltas(leaf, delta, out, onto);
+    return squares(static_cast<const Scalar*>(out), leaf.count);
+  }
   if (!onto) std::fill_n(out, leaf.count, Scalar{0});
   for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
     const Scalar* delta_plane = delta + plane * leaf.step_plane.delta;
@@ -13320,10 +13471,6 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
     for (index i = 0; i < leaf.step[0].extent; ++i) {
       for (index j = 0; j < leaf.step[1].extent; ++j) {
         const Scalar* delta_here = delta_plane + i * leaf.step[0].delta + j * leaf.step[1].delta;
-        if (leaf.ones && leaf.delta_stride == 1) {
-          add_to(out, delta_here, leaf.count);
-          continue;
-        }
         const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
         if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
           for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
@@ -13395,22 +13542,26 @@ struct leaf_sums {
     }
   }
 
-  /// A stretch of the sum stays in the first cache while all samples are added to it, one after the other.
+  /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
+  /// other.
   [[gnu::noinline]] void add_kept(std::size_t node, index native, index count, index begin, index end,
                                   const weight_table& weights, bool squared, scalar* sum) {
+    std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
+    std::size_t term_count = 0;
+    for (index b = begin; b < end; ++b) {
+      const scalar weight = weights[static_cast<std::size_t>(b)];
+      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      const scalar* gradient = kept_gradient(b, node, native);
+      if (squared) {
+        add_scaled_squares_to(sum + native, weight, gradient, count);
+      } else {
+        terms[term_count++] = {weight, gradient};
+      }
+    }
     constexpr index stretch = index{1} << 12;
     for (index first = 0; first < count; first += stretch) {
-      const index here = std::min(stretch, count - first);
-      for (index b = begin; b < end; ++b) {
-        const scalar weight = weights[static_cast<std::size_t>(b)];
-        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const scalar* gradient = kept_gradient(b, node, native + first);
-        if (squared) {
-          add_scaled_squares_to(sum + native + first, weight, gradient, here);
-        } else {
-          add_scaled_to(sum + native + first, weight, gradient, here);
-        }
-      }
+      add_all_scaled_to<scalar>(sum + native + first, std::span{terms}.first(term_count), first,
+                                std::min(stretch, count - first));
     }
   }
 

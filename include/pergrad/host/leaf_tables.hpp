@@ -111,12 +111,13 @@ struct leaf_tables {
     arrange_deferred(t);
   }
 
-  /// Where the gradients that a tile keeps do not stay in the cache, the largest of them come late, until the others do
-  /// stay. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
-  /// added up before the next one's.
+  /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
+  /// little. Samples take turns in the room of those: all other norms are known by then, so one sample's are formed and
+  /// added up before the next one's. Two samples in turns cost time as long as both would stay (docs/performance.md).
   static constexpr void choose_late(tables& t) {
     constexpr auto bytes = static_cast<index>(sizeof(typename Program::scalar));
-    for (index kept = t.kept_size; t.tile * kept * bytes > tile_bytes;) {
+    const index most = t.tile > 2 ? tile_bytes / 8 : tile_bytes;
+    for (index kept = t.kept_size; t.tile * kept * bytes > most;) {
       outer_leaf* largest = nullptr;
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
