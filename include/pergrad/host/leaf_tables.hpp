@@ -287,9 +287,10 @@ struct leaf_tables {
   }();
   static constexpr tied_use use_of(std::size_t node) {
     tied_use use{structure::owners[node] == node, true};
-    if (!has_ties) return use;  // a walk for each of hundreds of nodes takes its time
-    for (std::size_t later = node + 1; later < Program::size; ++later) {
-      if (structure::owners[later] == structure::owners[node]) use.last = false;
+    if constexpr (has_ties) {  // a walk for each of hundreds of nodes takes its time
+      for (std::size_t later = node + 1; later < Program::size; ++later) {
+        if (structure::owners[later] == structure::owners[node]) use.last = false;
+      }
     }
     return use;
   }
