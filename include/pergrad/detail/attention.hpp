@@ -10,6 +10,9 @@
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
 // take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
 //
+// Where that takes fewer multiply-adds, and nothing is causal or dropped, scores lie the other way round
+// (detail/attention_by_keys.hpp).
+//
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
 #pragma once
 
@@ -17,11 +20,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
+#include <pergrad/detail/attention_by_keys.hpp>
 #include <pergrad/detail/attention_layout.hpp>
-#include <pergrad/detail/elements.hpp>
-#include <pergrad/detail/math.hpp>
+#include <pergrad/detail/attention_softmax.hpp>
 #include <pergrad/detail/vector.hpp>
 
 namespace pergrad::inline v0_1::detail {
@@ -34,6 +36,7 @@ struct positions_product {
   const Scalar* left = nullptr;
   std::ptrdiff_t left_sample = 0;
   std::ptrdiff_t left_row = 0;
+  std::ptrdiff_t left_step = 1;
   const Scalar* right = nullptr;
   const Scalar* bias = nullptr;  ///< null: none
   Scalar* out = nullptr;
@@ -53,109 +56,16 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
     Scalar* out = of.out + b * of.out_sample;
     if (of.bias != nullptr) {
       Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                           {{}, {}, {of.depth, 1, of.columns}},
+                           {{}, {}, {of.depth, of.left_step, of.columns}},
                            of.columns},
                           left, of.right, out, of.bias);
     } else {
       Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                      {{}, {}, {of.depth, 1, of.columns}},
+                      {{}, {}, {of.depth, of.left_step, of.columns}},
                       of.columns},
                      left, of.right, out);
     }
   }
-}
-
-/// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
-template <class Scalar>
-void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  constexpr auto lanes = static_cast<std::ptrdiff_t>(on_host::vector_lanes<Scalar>);
-  if (count == 0) {
-    std::fill(row, row + step, Scalar{0});
-    return;
-  }
-  const std::ptrdiff_t whole = count / lanes * lanes;
-  const std::ptrdiff_t padded = (count + lanes - 1) / lanes * lanes;
-  std::fill(row + count, row + padded, std::numeric_limits<Scalar>::lowest());
-  vector most = on_host::splat(std::numeric_limits<Scalar>::lowest());
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector scores = on_host::load(row + k);
-    most = most < scores ? scores : most;
-  }
-  const Scalar largest = on_host::largest_of<Scalar>(most);
-  vector sums{};
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
-    const vector power =
-        on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
-                                  [](auto exponent) { return math::exp(exponent); });
-    on_host::store(row + k, power);
-    if (k < whole) sums += power;
-  }
-  Scalar sum = on_host::sum_of<Scalar>(sums);
-  for (std::ptrdiff_t k = whole; k < count; ++k) sum += row[k];
-  const vector share = on_host::splat(Scalar{1} / sum);
-  for (std::ptrdiff_t k = 0; k < padded; k += lanes) on_host::store(row + k, on_host::load(row + k) * share);
-  std::fill(row + count, row + step, Scalar{0});
-}
-
-/// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
-/// numbers the first among all of the layer's.
-template <class Tile, class Scalar>
-void drop_probabilities(const Tile& tile, std::ptrdiff_t sample, std::ptrdiff_t element, const attention_layout& at,
-                        Scalar* probabilities, std::ptrdiff_t count, Scalar* dropped) {
-  constexpr std::ptrdiff_t together = 256;
-  std::uint32_t bits[together];
-  const Scalar shares[2] = {static_cast<Scalar>(at.kept), 0};  // looked up: a branch would be guessed wrongly
-  constexpr Scalar signs[2] = {1, -1};
-  for (std::ptrdiff_t first = 0; first < count; first += together) {
-    const std::ptrdiff_t here = std::min(together, count - first);
-    tile.random_bits(sample, static_cast<std::size_t>(element + first), {bits, static_cast<std::size_t>(here)});
-    for (std::ptrdiff_t k = 0; k < here; ++k) {
-      const Scalar probability = probabilities[first + k];
-      const std::size_t drops = bits[k] < at.threshold ? 1 : 0;
-      probabilities[first + k] = probability * signs[drops];
-      dropped[first + k] = probability * shares[drops];
-    }
-  }
-}
-
-/// Turns the gradient of one row of (dropped) probabilities into that of its scores.
-template <class Scalar>
-void softmax_row_backward(const Scalar* row, Scalar* gradient, std::ptrdiff_t count, std::ptrdiff_t step,
-                          Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  vector sums{};
-  on_host::for_each_vector<Scalar>(
-      count, [&](std::ptrdiff_t k, const auto& lanes) { sums += lanes.load(row + k) * lanes.load(gradient + k); });
-  const Scalar sum = on_host::sum_of<Scalar>(sums);
-  on_host::for_each_vector<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    lanes.store(gradient + k,
-                lanes.load(row + k) * ((lanes.load(gradient + k) - on_host::splat(sum)) * on_host::splat(scale)));
-  });
-  std::fill(gradient + count, gradient + step, Scalar{0});
-}
-/// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
-template <class Scalar>
-void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count, std::ptrdiff_t step,
-                Scalar kept) noexcept {
-  using pack = on_host::pack<Scalar>;
-  on_host::for_each_pack<Scalar>(count, [&](std::ptrdiff_t k, const auto& lanes) {
-    const pack signed_row = lanes.load(row + k);
-    const pack share = math::select(signed_row < pack{}, pack{}, math::splat<pack>(kept));
-    lanes.store(dropped + k, signed_row * share);
-    lanes.store(gradient + k, lanes.load(gradient + k) * share);
-    lanes.store(row + k, math::abs(signed_row));
-  });
-  std::fill(dropped + count, dropped + step, Scalar{0});
-}
-
-/// out [rows][out_row] = left times right [depth][right_row].
-template <class Tile, class Scalar>
-void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
-                       std::ptrdiff_t left_row, std::ptrdiff_t left_step, const Scalar* right, std::ptrdiff_t right_row,
-                       Scalar* out, std::ptrdiff_t out_row) noexcept {
-  Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
-                 out);
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
@@ -163,6 +73,10 @@ template <class Tile>
 void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
             std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
+  if (at.by_keys) {
+    attend_by_keys(tile, at, sample, queries, keys);
+    return;
+  }
   scalar* const saved = tile.saved(sample);
   scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
   scalar* const dropped = tile.scratch(0) + at.dropped;
@@ -172,7 +86,7 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
-    scalar* scores = saved + at.probabilities + head * at.queries * step;
+    scalar* scores = saved + at.probabilities + head * at.head_scores;
     Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
@@ -180,7 +94,7 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
       multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
                                       turned, step, scores + first * step, step);
       for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
-      const std::ptrdiff_t element = head * at.queries * step;
+      const std::ptrdiff_t element = head * at.head_scores;
       if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
         drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
                            dropped + first * step);
@@ -196,11 +110,10 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
   std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
 }
 
-/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
-/// that are there get zeros.
+/// Replaces the projections of a sample's positions that are there by their gradients.
 template <class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
+void attend_backward_by_queries(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
+                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
   scalar* const saved = tile.saved(sample);
   const scalar* const context_gradient = tile.scratch(sample);
@@ -216,7 +129,7 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* query = saved + at.query + column;
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
-    scalar* scores = saved + at.probabilities + head * at.queries * step;
+    scalar* scores = saved + at.probabilities + head * at.head_scores;
     Tile::turn(value, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
@@ -249,6 +162,20 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
           at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
     }
   }
+}
+
+/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
+/// that are there get zeros.
+template <class Tile>
+void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                     std::ptrdiff_t keys) {
+  using scalar = typename Tile::scalar;
+  if (at.by_keys) {
+    attend_backward_by_keys(tile, at, sample, queries, keys);
+  } else {
+    attend_backward_by_queries(tile, at, sample, queries, keys);
+  }
+  scalar* const saved = tile.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
   }
@@ -271,7 +198,8 @@ void project_context(const Tile& tile, const attention_layout& at, const typenam
                                                    .columns = at.features,
                                                    .left = tile.saved.first + at.context,
                                                    .left_sample = tile.saved.step,
-                                                   .left_row = at.features,
+                                                   .left_row = at.context_position,
+                                                   .left_step = at.context_feature,
                                                    .right = turned,
                                                    .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
                                                    .out = tile.y.first,

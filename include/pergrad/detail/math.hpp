@@ -50,6 +50,7 @@ struct float_format<float> {
   static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
   static constexpr float exp_lowest = -104.0F;
+  static constexpr float exp_normal_lowest = -87.0F;
   static constexpr float exp_highest = 89.0F;
   static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
   static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
@@ -72,6 +73,7 @@ struct float_format<double> {
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   static constexpr double tiny = 0x1p-54;
   static constexpr double exp_lowest = -746.0;
+  static constexpr double exp_normal_lowest = -708.0;
   static constexpr double exp_highest = 710.0;
   static constexpr double expm1_lowest = -38.0;
   static constexpr double tanh_highest = 20.0;
@@ -221,6 +223,12 @@ template <class Value>
 template <class Value>
 [[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
   return detail::exp_with_error(x).value;
+}
+
+/// e^x of x <= 0, and 0 where that is hardly a normal number (x < -87, of double -708): a softmax's powers.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_or_zero(Value x) noexcept {
+  return select(x < splat<Value>(detail::format_of<Value>::exp_normal_lowest), Value{}, detail::exp_normal(x));
 }
 
 /// e^x - 1, to full relative accuracy near 0.

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -48,28 +47,35 @@ template <std::size_t Step, class Vector, std::size_t... Lane>
 template <class Scalar>
 inline constexpr std::size_t side = vector_lanes<Scalar>;
 
-template <class Scalar, std::size_t Step = 1>
-inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
+/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
+template <class Scalar, std::size_t Step, std::size_t Low>
+[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
   constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  for (std::size_t i = 0; i < side<Scalar>; ++i) {
-    if ((i & Step) != 0) continue;
-    const vector<Scalar> a = rows[i];
-    const vector<Scalar> b = rows[i + Step];
-    rows[i] = lower<Step>(a, b, lanes);
-    rows[i + Step] = upper<Step>(a, b, lanes);
-  }
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
+  const vector<Scalar> a = rows[Low];
+  const vector<Scalar> b = rows[Low + Step];
+  rows[Low] = lower<Step>(a, b, lanes);
+  rows[Low + Step] = upper<Step>(a, b, lanes);
+}
+/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
+template <class Scalar, std::size_t Step, std::size_t... Pair>
+[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
+                                            std::index_sequence<Pair...> pairs) noexcept {
+  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
+}
+template <class Scalar, class Put, std::size_t... Row>
+[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
+                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
+  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
+  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
+  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
 }
 
 /// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
 template <class Scalar, class Put>
 inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
                    const Put& put) noexcept {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
-  std::array<vector<Scalar>, side<Scalar>> rows;
-  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
-  exchange<Scalar>(rows);
-  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
+  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
 }
 
 /// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,

@@ -66,7 +66,8 @@ struct attention_to_memory {
     const operand query{source::saved, static_cast<std::size_t>(at.query), features};
     const operand keys{source::saved, key + static_cast<std::size_t>(at.extra) * 2 * features, 2 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context),
+                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
     factor_list<3 + (options.bias ? 3U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, features, query, features, {source::activation, 0, features});

@@ -52,7 +52,8 @@ struct multihead_attention {
     const std::size_t features = in.e1;
     const operand projected{source::saved, static_cast<std::size_t>(at.query), 3 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context),
+                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
     factor_list<2 + (options.bias ? 2U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, 3 * features, projected, features, {source::activation, 0, features});

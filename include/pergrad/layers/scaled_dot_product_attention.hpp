@@ -43,7 +43,11 @@ struct scaled_dot_product_attention {
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
       detail::attend(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+      if (at.by_keys) {
+        Tile::turn(tile.saved(b) + at.context, at.context_feature, at.features, at.queries, tile.y(b), at.features);
+      } else {
+        std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+      }
     }
   }
   template <class Tile>
