@@ -47,8 +47,8 @@ inline void transpose_blocks(const layout& image, index plain_start, Function&& 
     }
   }
 }
-/// Fetches the stretches of a plane each that the block of pixels after the next one reads or writes: as many streams as
-/// there are channels are more than the hardware follows. What a first cache may hold is not fetched.
+/// Fetches the stretches of a plane each that the block of pixels after the next one reads or writes: as many streams
+/// as there are channels are more than the hardware follows. What a first cache may hold is not fetched.
 template <bool Writes, class Scalar>
 inline void fetch_planes(const Scalar* plane, const arrangement& of, index from) noexcept {
   if (of.size() * static_cast<index>(sizeof(Scalar)) < (index{1} << 16)) return;
