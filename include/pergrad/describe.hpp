@@ -36,7 +36,8 @@ struct description {
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
-  /// (host/winograd.hpp), else empty.
+  /// (host/winograd.hpp), `F(2x2, 2x2)` where it does so with the convolution and its weights' gradient
+  /// (host/pairs.hpp), else empty.
   // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };
@@ -166,6 +167,7 @@ template <class Structure, class Tables>
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
   if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
   if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
+  if (table.nodes[i].in_pairs) row.filtered = "F(2x2, 2x2)";
   bool in_chunks = false;
   for (std::size_t k = 0; k != table.outer_count; ++k) {
     const on_host::outer_leaf& leaf = table.outer[k];

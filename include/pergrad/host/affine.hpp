@@ -21,14 +21,6 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Values of the samples of a tile, from the first one on.
-template <class Value>
-struct images {
-  const layout& of;
-  Value* first;
-  index sample;
-};
-
 /// out (=|+=) left * right + bias, without a bias if it is null.
 template <class Scalar>
 [[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,

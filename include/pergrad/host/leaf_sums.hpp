@@ -55,7 +55,7 @@ struct leaf_sums {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      kernel.add_sum(end - begin, sum + table.outer[k].native, scratch);
+      kernel.add_sum(end - begin, sum + table.outer[k].native, table.outer[k].in_pairs ? scaled : scratch);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {

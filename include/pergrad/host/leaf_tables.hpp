@@ -11,6 +11,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/pairs_extents.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tiles.hpp>
@@ -55,6 +56,8 @@ struct leaf_tables {
         leaf.parameter_output = group_channels * taps;
         leaf.parameter_group = leaf.outputs * leaf.parameter_output;
         leaf.parameters = parameter;
+        leaf.in_pairs = row.in_pairs && !use_of(i).shared();
+        if (leaf.in_pairs) t.scaled_size = std::max(t.scaled_size, extents_in_pairs(map).gradient_room());
         add_leaf(t, leaf);
         parameter += leaf.size();
         if (map.bias) {

@@ -61,12 +61,11 @@ template <class Network, class Scalar>
 }
 /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
 template <class Network, class Scalar>
-[[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
-                                   [[maybe_unused]] Scalar* scratch) {
+[[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient, Scalar* scratch) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
     if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, scratch);
   }
-  return kernel.instantiate(sample, gradient);
+  return kernel.instantiate(sample, gradient, scratch);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

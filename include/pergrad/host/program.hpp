@@ -224,6 +224,7 @@ struct program {
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
         choose_winograd(row);
+        row.in_pairs = fits_in_pairs(row.map) && pays_in_pairs(extents_in_pairs(row.map));
         widen(value_halo[t.storage[row.in]], halo_of_input(row));
       }
     }
@@ -283,7 +284,7 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += panel_elements(row, row.winograd_rows);
+        t.panel_size += row.in_pairs ? 9 * extents_in_pairs(row.map).kernels() : panel_elements(row, row.winograd_rows);
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {

@@ -28,6 +28,14 @@ struct slot {
   place gradient;
 };
 
+/// Values of the samples of a tile, from the first one on.
+template <class Value>
+struct images {
+  const layout& of;
+  Value* first;
+  index sample;
+};
+
 /// Columns of a packed operand that lie together: [block][reduction][column]. A product that takes a block at a time
 /// reads it from front to back; whole rows of a wide operand would lie so far apart that they push each other out of
 /// the cache.
@@ -68,6 +76,7 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
+  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -123,6 +132,7 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
+  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
