@@ -17,6 +17,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/arrangements.hpp>
+#include <pergrad/host/kept_places.hpp>
 #include <pergrad/host/leaf_tables.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tiles.hpp>
@@ -92,6 +93,7 @@ struct program {
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
+    index kept_sample = 0;  ///< elements that a sample keeps by plan, elementwise blocks' too, late ones' not
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
@@ -305,7 +307,7 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     leaf_tables<program>::choose_late(t);
     t.scratch.sample = scratch;
-    t.winograd.sample = choose_winograd_rooms(t);
+    t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
     assign_places(t, trained);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
@@ -355,11 +357,16 @@ struct program {
       t.workspace += t.tile * elements;
       return here;
     };
-    for (std::size_t s = 0; s < slot_count; ++s) {
-      if (t.storage[s] != s || !exists(t, s)) continue;
-      t.slots[s].value = reserve(t.slots[s].value_layout.size);
-      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
-    }
+    const auto lasts = slots_that_last<slot_count>(t, size);
+    const auto reserve_slots = [&](bool lasting) {
+      for (std::size_t s = 0; s < slot_count; ++s) {
+        if (t.storage[s] == s && exists(t, s)) reserve_values(t.slots[s], trained[s], lasts[s], lasting, reserve);
+      }
+    };
+    t.scratch = reserve(t.scratch.sample);
+    reserve_slots(false);
+    place_kept_gradients(t, t.workspace);
+    reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
       const slot& in = t.slots[t.storage[row.in]];
@@ -378,13 +385,11 @@ struct program {
       row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
       row.saved = reserve(round_up(row.saved_count));
     }
-    t.scratch = reserve(t.scratch.sample);
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.winograd.offset = t.workspace;
-    t.workspace += t.winograd.sample + line;  // partial vectors may be read past the end
+    t.workspace += line;  // partial vectors may be read past the end
   }
 
  public:
