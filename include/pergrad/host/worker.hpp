@@ -116,7 +116,7 @@ struct worker {
     if constexpr (table.has_late) {
       for (index b = begin; takes_turns && b < end; ++b) {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
-          if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
+          if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
         }
         add_late(pass, first, b, sums);
       }
@@ -178,7 +178,7 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (!in_one_room(table.outer[k])) collect_outer(table.outer[k], begin, end);
+      if (!in_one_room(table.outer[k])) collect_outer(pass, table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -195,8 +195,8 @@ struct worker {
   /// Is the block's gradient not formed before all of the sample's others?
   [[nodiscard]] bool in_one_room(const outer_leaf& leaf) const noexcept { return takes_turns && leaf.late; }
   /// Norms of one block and, where kept, gradients.
-  void collect_outer(const outer_leaf& leaf, index begin, index end) {
-    const leaf_kernel<scalar> kernel{leaf, workspace};
+  void collect_outer(const passes<Network>& pass, const outer_leaf& leaf, index begin, index end) {
+    const leaf_kernel<scalar> kernel{leaf, workspace, 0, pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = request.method_of(leaf, every_gradient);
     for (index b = begin; b < end; ++b) {
       norm_part& to = part(b, leaf.node);
