@@ -77,14 +77,19 @@ template <class Network>
 }
 
 /// Samples that are evaluated before the sums over tables and of deferred blocks are formed: as many as have their
-/// segments and rows in a few megabytes, within limits. A multiple of the tile; depends on the network alone.
+/// segments and rows in a few megabytes, within limits, and no more than have rows half as large again as the sums
+/// that are formed of them. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
   constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
   constexpr index bytes = std::max<index>(
       1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
-  const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
+  index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
+  const index rows = table.deferred_x + table.deferred_delta;
+  while (samples > 64 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
+    samples /= 2;
+  }
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
 
@@ -177,9 +182,15 @@ class tape {
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride =
       std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
-  static constexpr on_host::index scaled_stride = std::max(
-      on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
-      table.deferred_count > 0 ? on_host::chunk_samples<Network> * on_host::deferred_stretch : on_host::index{0});
+  /// Between chunks, rooms for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
+  /// they fit.
+  static constexpr on_host::index weighted_deltas =
+      table.deferred_count > 0 ? on_host::chunk_samples<Network>* on_host::deferred_stretch : 0;
+  static constexpr bool weighted_in_workspace =
+      weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
+  static constexpr on_host::index scaled_stride =
+      std::max(on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
+               weighted_in_workspace ? on_host::index{0} : weighted_deltas);
   static constexpr on_host::index finder_stride =
       on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr on_host::index parts_stride =
@@ -233,9 +244,11 @@ struct tape_access {
                                                                  tape.table.deferred_delta, 0};
   }
   [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
-  /// A thread's room for scaled gradients.
-  [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {
-    return tape.scaled_.data() + static_cast<index>(worker) * tape.scaled_stride;
+  /// A thread's room for weighted deltas of a stretch of outputs.
+  [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
+    const auto number = static_cast<index>(worker);
+    return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
+                                      : tape.scaled_.data() + number * tape.scaled_stride;
   }
   [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on

@@ -131,24 +131,26 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
 
 /// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
 /// operand of y^T = W x^T they are read row by row, each element once. Leaves x of each sample, in PyTorch's order, in
-/// `rows`, whose sample 0 is the first. `scratch` has room for x^T and y^T.
+/// `rows`, whose sample 0 is the first. `scratch` has room for x^T and y^T. `inputs`: where the samples' x lie in
+/// PyTorch's order, or null if they are in `in`.
 template <class Scalar>
 void through_weights(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
                      images<Scalar> out, const std::type_identity_t<Scalar>* bias, const deferred_rows<Scalar>& rows,
-                     Scalar* scratch) {
+                     Scalar* scratch, const Scalar* const* inputs) {
   const auto width = static_cast<index>(row.map.view_width());
   const auto outputs = static_cast<index>(row.map.out_channels);
   const layout plain = plain_twin(in.of);
   const bool in_order = in.of.values.plain() && in.of.dense();
   const Scalar* from = in_order ? in.first + in.of.start : scratch;
   const index step = in_order ? in.sample : round_up(width);
-  for (index b = 0; !in_order && b < samples; ++b) {
+  for (index b = 0; !in_order && inputs == nullptr && b < samples; ++b) {
     transfer(in.of, in.first + b * in.sample, plain, scratch + b * step, false);
   }
   for (index k = 0; k < width; k += rows.panel()) {
     Scalar* to = rows.x(row.row_x, width, k, 0);
     for (index b = 0; b < samples; ++b) {
-      std::copy_n(from + b * step + k, rows.columns(width, k), to + b * rows.x_step(width, k));
+      std::copy_n((inputs != nullptr ? inputs[b] : from + b * step) + k, rows.columns(width, k),
+                  to + b * rows.x_step(width, k));
     }
   }
   Scalar* turned = scratch + round_up(width) * samples;

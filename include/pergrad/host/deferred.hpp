@@ -173,7 +173,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
                                         static_cast<scalar>(sum.scale),
                                         sum.accumulate || chunk_first > 0,
                                         sum.out + leaf.parameters,
-                                        tape_access::worker_room(tape, worker)};
+                                        tape_access::weighted_room(tape, worker)};
         if (sum.squares) {
           form.form_squares(first, count);
         } else {

@@ -10,6 +10,7 @@
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/elementwise_leaves.hpp>
+#include <pergrad/host/kept_rooms.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
@@ -28,20 +29,11 @@ struct leaf_sums {
 
   const run_request<scalar>& request;
   const scalar* workspace;
-  scalar* kept;
+  kept_rooms<Network> kept;
   scalar* scaled;
-  index kept_sample;  ///< from a sample's kept gradient to the next one's
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
-
-  /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
-  [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
-  }
-
-  /// The same of leaves that come late, if samples take turns in one room.
-  [[nodiscard]] scalar* late_gradient(index native) { return kept + native; }
 
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
@@ -69,14 +61,17 @@ struct leaf_sums {
 
   /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
   /// other.
-  [[gnu::noinline]] void add_kept(std::size_t node, index native, index count, index begin, index end,
-                                  const weight_table& weights, bool squared, scalar* sum) {
+  template <class Leaf>
+  [[gnu::noinline]] void add_kept(const Leaf& leaf, index begin, index end, const weight_table& weights, bool squared,
+                                  scalar* sum) {
+    const index native = leaf.native;
+    const index count = leaf.native_count();
     std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
     std::size_t term_count = 0;
     for (index b = begin; b < end; ++b) {
       const scalar weight = weights[static_cast<std::size_t>(b)];
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept_gradient(b, node, native);
+      const scalar* gradient = kept.gradient(b, leaf);
       if (squared) {
         add_scaled_squares_to(sum + native, weight, gradient, count);
       } else {
@@ -106,7 +101,7 @@ struct leaf_sums {
       if (leaf.deferred) continue;  // the first pass has left its rows
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(node, leaf.native, leaf.size(), begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
       } else if (leaf.delta_stride == 1) {
         kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
       } else {
@@ -117,7 +112,7 @@ struct leaf_sums {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(node, leaf.native, leaf.count, begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
         continue;
       }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });

@@ -25,9 +25,11 @@ template <class Scalar>
 struct leaf_kernel {
   const outer_leaf& leaf;
   const Scalar* workspace;
-  index first = 0;  ///< the sample of the tile that is counted as 0
+  index first = 0;                        ///< the sample of the tile that is counted as 0
+  const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
 
   [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
+    if (inputs != nullptr) return inputs[first + sample];
     return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
   }
   [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {

@@ -326,7 +326,7 @@ class passes : public tile_values<Network> {
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
-                        at(table.scratch, 0));
+                        at(table.scratch, 0), base::inputs_of(row, begin));
         return;
       }
     }

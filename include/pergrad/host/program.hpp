@@ -17,6 +17,8 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/arrangements.hpp>
+#include <pergrad/host/input_place.hpp>
+#include <pergrad/host/kept_places.hpp>
 #include <pergrad/host/leaf_tables.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tiles.hpp>
@@ -92,15 +94,17 @@ struct program {
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
+    index kept_sample = 0;  ///< elements that a sample keeps by plan, elementwise blocks' too, late ones' not
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
-    index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
-    index workspace = 0;   ///< elements of one worker's slots
-    place scratch;         ///< what a tiled layer has for the time of one call
-    place winograd;        ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
+    index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
+    index workspace = 0;          ///< elements of one worker's slots
+    place scratch;                ///< what a tiled layer has for the time of one call
+    bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
+    place winograd;  ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
@@ -145,9 +149,7 @@ struct program {
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
     std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
     std::array<bool, size> transposes{};
-    for (std::size_t i = 0; i < size; ++i) {
-      ++readers[structure::inputs[i]];
-    }
+    for (std::size_t i = 0; i < size; ++i) ++readers[structure::inputs[i]];
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
@@ -266,7 +268,7 @@ struct program {
       }
     }
 
-    index scratch = 0;
+    index& scratch = t.scratch.sample;
     for (std::size_t s = 0; s < slot_count; ++s) {
       if (t.storage[s] != s || !exists(t, s)) continue;
       t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
@@ -300,13 +302,13 @@ struct program {
       }
     }
     t.sample_size += scratch;
+    if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
     leaf_tables<program>::choose_late(t);
-    t.scratch.sample = scratch;
-    t.winograd.sample = choose_winograd_rooms(t);
+    t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
     assign_places(t, trained);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
@@ -321,7 +323,7 @@ struct program {
     t.storage[row.in] = row.in;
   }
   static constexpr bool exists(const tables& t, std::size_t which) {
-    return which <= size || t.nodes[which - size - 1].staged;
+    return which <= size ? which > 0 || !t.input_in_place : t.nodes[which - size - 1].staged;
   }
   /// Slots that share a storage differ in how PyTorch numbers their values.
   static constexpr void share_slots(tables& t, const std::array<arrangement, slot_count>& arranged) {
@@ -356,11 +358,16 @@ struct program {
       t.workspace += t.tile * elements;
       return here;
     };
-    for (std::size_t s = 0; s < slot_count; ++s) {
-      if (t.storage[s] != s || !exists(t, s)) continue;
-      t.slots[s].value = reserve(t.slots[s].value_layout.size);
-      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
-    }
+    const auto lasts = slots_that_last<slot_count>(t, size);
+    const auto reserve_slots = [&](bool lasting) {
+      for (std::size_t s = 0; s < slot_count; ++s) {
+        if (t.storage[s] == s && exists(t, s)) reserve_values(t.slots[s], trained[s], lasts[s], lasting, reserve);
+      }
+    };
+    t.scratch = reserve(t.scratch.sample);
+    reserve_slots(false);
+    place_kept_gradients(t, t.workspace);
+    reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
       const slot& in = t.slots[t.storage[row.in]];
@@ -379,13 +386,11 @@ struct program {
       row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
       row.saved = reserve(round_up(row.saved_count));
     }
-    t.scratch = reserve(t.scratch.sample);
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.winograd.offset = t.workspace;
-    t.workspace += t.winograd.sample + line;  // partial vectors may be read past the end
+    t.workspace += line;  // partial vectors may be read past the end
   }
 
  public:

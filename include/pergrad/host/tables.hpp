@@ -134,6 +134,8 @@ struct outer_leaf {
   tied_use use;
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
+  index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
+  bool in_workspace = false;  ///< late: `kept` counts from there
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves
@@ -147,6 +149,7 @@ struct outer_leaf {
     return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
             static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
@@ -193,8 +196,10 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
+  index kept = 0;  ///< as of an outer_leaf
   tied_use use;
 
+  [[nodiscard]] constexpr index native_count() const noexcept { return count; }
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
   }

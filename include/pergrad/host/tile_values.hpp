@@ -38,6 +38,10 @@ class tile_values {
     for (index b = 0; b < samples; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
+      if constexpr (table.input_in_place) {
+        inputs_[static_cast<std::size_t>(b)] = static_cast<const scalar*>(source.input(source.context, sample));
+        continue;
+      }
       scalar* values = at(to.value, b);
       if constexpr (varies) {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
@@ -58,6 +62,11 @@ class tile_values {
       }
     }
     trim(0, 0, samples, false);
+  }
+
+  /// The tile's samples from `first` on in the batch, if the node's input is read there; else null.
+  [[nodiscard]] const scalar* const* inputs_of(const node_row& row, index first) const noexcept {
+    return table.input_in_place && table.storage[row.in] == 0 ? inputs_.data() + first : nullptr;
   }
 
   /// Positions of slot `which` that are there, of a sample of the tile.
@@ -94,7 +103,7 @@ class tile_values {
     const slot& in = table.slots[row.in];
     const slot& out = table.slots[row.out];
     if (row.kind == node_kind::affine) {
-      fill_zero(in.value_layout, at(in.value, b));
+      if (inputs_of(row, 0) == nullptr) fill_zero(in.value_layout, at(in.value, b));
       fill_zero(out.gradient_layout, at(out.gradient, b));
       return;
     }
@@ -230,6 +239,7 @@ class tile_values {
 
   const scalar* parameters_;
   scalar* workspace_;
+  std::array<const scalar*, table.input_in_place ? static_cast<std::size_t>(table.tile) : 1> inputs_{};
   std::array<std::uint32_t, static_cast<std::size_t>(table.tile)> records_{};
   std::array<std::array<std::uint32_t, static_cast<std::size_t>(table.tile)>, varies ? size + 1 : 1> lengths_{};
 };

@@ -14,6 +14,7 @@
 #include <pergrad/host/chunk_segments.hpp>
 #include <pergrad/host/deferred.hpp>
 #include <pergrad/host/elementwise_leaves.hpp>
+#include <pergrad/host/kept_rooms.hpp>
 #include <pergrad/host/leaf_sums.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/other_ways.hpp>
@@ -51,9 +52,9 @@ struct worker {
   /// Does each sample's gradient of a late leaf take the room of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
-  leaf_sums<Network> leaves{request, workspace,
-                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
-                            forms_deferred(request) ? table.native_size : table.lane_size};
+  kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
+                           workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
+  leaf_sums<Network> leaves{request, workspace, kept, scaled};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -115,7 +116,7 @@ struct worker {
     if constexpr (table.has_late) {
       for (index b = begin; takes_turns && b < end; ++b) {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
-          if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
+          if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
         }
         add_late(pass, first, b, sums);
       }
@@ -177,17 +178,16 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (!in_one_room(table.outer[k])) collect_outer(table.outer[k], begin, end);
+      if (!in_one_room(table.outer[k])) collect_outer(pass, table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        const double squared =
-            instantiate(leaf, workspace, b, leaves.kept_gradient(b, node, leaf.native), !leaf.use.last);
+        const double squared = instantiate(leaf, workspace, b, kept.gradient(b, leaf), !leaf.use.last);
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
-        if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
+        if (request.direction != nullptr) project(b, leaf);
       }
     }
   }
@@ -195,8 +195,8 @@ struct worker {
   /// Is the block's gradient not formed before all of the sample's others?
   [[nodiscard]] bool in_one_room(const outer_leaf& leaf) const noexcept { return takes_turns && leaf.late; }
   /// Norms of one block and, where kept, gradients.
-  void collect_outer(const outer_leaf& leaf, index begin, index end) {
-    const leaf_kernel<scalar> kernel{leaf, workspace};
+  void collect_outer(const passes<Network>& pass, const outer_leaf& leaf, index begin, index end) {
+    const leaf_kernel<scalar> kernel{leaf, workspace, 0, pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = request.method_of(leaf, every_gradient);
     for (index b = begin; b < end; ++b) {
       norm_part& to = part(b, leaf.node);
@@ -211,24 +211,24 @@ struct worker {
           to += norm_by_sum<Network>(kernel, b, others);
           break;
         default: {
-          scalar* gradient =
-              in_one_room(leaf) ? leaves.late_gradient(leaf.native) : leaves.kept_gradient(b, leaf.node, leaf.native);
+          scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
           const double squared = form_gradient<Network>(kernel, b, gradient, scaled);
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
           }
-          if (leaf.use.first && request.direction != nullptr) project(b, leaf.node, leaf.native, leaf.size());
+          if (leaf.use.first && request.direction != nullptr) project(b, leaf);
           break;
         }
       }
     }
   }
 
-  void project(index b, std::size_t node, index native, index count) {
+  template <class Leaf>
+  void project(index b, const Leaf& leaf) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(leaves.kept_gradient(b, node, native)),
-            static_cast<const scalar*>(tape_access::direction(tape) + native), count);
+        dot(static_cast<const scalar*>(kept.gradient(b, leaf)),
+            static_cast<const scalar*>(tape_access::direction(tape) + leaf.native), leaf.native_count());
   }
   [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
     sample_facts<scalar> facts;
@@ -277,8 +277,7 @@ struct worker {
         return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
       };
       write_row<Network>(
-          leaves.kept_gradient(b, 0, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted,
-          weight_of, row);
+          kept.of_sample(b, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of, row);
     }
   }
 
@@ -294,7 +293,7 @@ struct worker {
         const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
-                      static_cast<const scalar*>(leaves.late_gradient(leaf.native)), leaf.size());
+                      static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
       }
     }
   }
@@ -361,7 +360,7 @@ struct worker {
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
         if (in_one_room(leaf)) return;
-        leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
+        leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
         kernel.add_sum(end - begin, sum + leaf.native, scaled);
       } else {
@@ -376,7 +375,7 @@ struct worker {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
-      leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
+      leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
 };

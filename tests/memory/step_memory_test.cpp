@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/memory/step_memory_test.cpp - the memory that a step writes: what the batch and privacy add to it
+//
+// The program's heap fills large blocks with a pattern; pages that no longer hold it were written. A room of its own,
+// as a program has one heap.
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/models.hpp>
+#include <pergrad/pergrad.hpp>
+
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr unsigned char pattern = 0xA5;
+
+struct block {
+  std::atomic<unsigned char*> first{nullptr};
+  std::size_t pages = 0;
+};
+std::array<block, 256> blocks;
+std::atomic<bool> watches{false};
+
+/// Whole pages, so that blocks share none.
+unsigned char* reserve(std::size_t bytes, std::size_t alignment) noexcept {
+  const std::size_t unit = alignment < page ? page : alignment;
+  auto* const memory = static_cast<unsigned char*>(std::aligned_alloc(unit, (bytes / unit + 1) * unit));
+  if (memory == nullptr || !watches) return memory;
+  std::memset(memory, pattern, bytes);
+  for (block& each : blocks) {
+    unsigned char* none = nullptr;
+    if (!each.first.compare_exchange_strong(none, memory)) continue;
+    each.pages = bytes / page;
+    return memory;
+  }
+  std::abort();
+}
+void release(void* memory) noexcept {
+  for (block& each : blocks) {
+    auto* mine = static_cast<unsigned char*>(memory);
+    if (memory != nullptr && each.first.compare_exchange_strong(mine, nullptr)) break;
+  }
+  std::free(memory);
+}
+std::size_t written_bytes() {
+  constexpr auto fresh = [] {
+    std::array<unsigned char, page> bytes{};
+    for (unsigned char& each : bytes) each = pattern;
+    return bytes;
+  }();
+  std::size_t count = 0;
+  for (const block& each : blocks) {
+    for (std::size_t k = 0; each.first != nullptr && k < each.pages; ++k) {
+      count += std::memcmp(each.first + k * page, fresh.data(), page) != 0 ? page : 0;
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return reserve(bytes, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  if (void* memory = operator new(bytes, alignment, std::nothrow)) return memory;
+  throw std::bad_alloc{};
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+  release(memory);
+}
+
+BOOST_AUTO_TEST_SUITE(step_memory)
+
+namespace {
+
+namespace pg = pergrad;
+
+/// Late gradients, minimal filtering, both kinds of slots.
+using filtered = pg::network<pg::shape{32, 16, 16}, pg::conv2d<64, 3, pg::padding<1>>, pg::relu, pg::avg_pool2d<2>,
+                             pg::conv2d<128, 3, pg::padding<1>>, pg::relu, pg::conv2d<192, 3, pg::padding<1>>, pg::relu,
+                             pg::avg_pool2d<4>, pg::flatten, pg::linear<3>>;
+
+/// Bytes that network, tape, optimizer and two steps write, apart from the batch.
+template <class Network, bool Private>
+std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
+  std::vector<float> inputs(count * Network::input_shape.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<float>(i * 7 % 13) / 13 - 0.4F;
+  const std::vector<std::int32_t> labels(count, 1);
+  watches = true;
+  std::size_t result = 0;
+  {
+    using update_type = std::conditional_t<Private, pg::private_gradient<Network>, pg::unprotected::gradient<Network>>;
+    const pg::host exec{pg::threads{threads}};
+    Network net{exec, pg::layer_default{1}};
+    typename Network::tape tape{exec, pg::max_batch{count}};
+    update_type update{exec};
+    pg::sgd<Network> optimizer{pg::learning_rate{0.1}};
+    pg::seeded_generator generator{3};
+    const pg::batch<Network, pg::cross_entropy> samples{std::span<const float>{inputs}, labels};
+    for (int step = 0; step < 2; ++step) {
+      const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+      if constexpr (Private) {
+        optimizer.step(exec, net, update,
+                       pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) +
+                           pg::gaussian_noise(pg::noise_multiplier{1.0}, generator),
+                       pg::expected_batch_size{static_cast<double>(count)});
+      } else {
+        pg::unprotected::evaluate_into(exec, update, pg::mean(gradients));
+        pg::unprotected::step(optimizer, exec, net, update);
+      }
+    }
+    result = written_bytes();
+  }
+  watches = false;
+  return result;
+}
+
+/// A step writes what its lanes, tiles and rows need, whatever the batch, and a private one what samples keep by plan
+/// besides. Late gradients cost nothing.
+template <class Network>
+void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
+  constexpr const auto& t = pg::on_host::program<Network>::table;
+  constexpr auto kept = static_cast<std::size_t>(t.tile * t.kept_sample) * sizeof(float);
+  for (const std::size_t threads : {1U, 2U}) {
+    const std::size_t small = bytes_of_steps<Network, true>(16, threads);
+    const std::size_t middle = bytes_of_steps<Network, true>(256, threads);
+    const std::size_t large = bytes_of_steps<Network, true>(1024, threads);
+    BOOST_TEST(small > Network::parameter_count * 2 * sizeof(float));
+    BOOST_TEST(middle <= small + grows, threads << " threads: " << small << ", then " << middle);
+    BOOST_TEST(large <= middle + 2 * page, threads << " threads: " << middle << ", then " << large);
+    const std::size_t ordinary = bytes_of_steps<Network, false>(256, threads);
+    BOOST_TEST(middle <= ordinary + threads * (kept + 8 * page),
+               threads << " threads: " << middle << ", without privacy " << ordinary << ", kept " << kept);
+  }
+}
+
+template <class Network>
+constexpr std::size_t lane_bytes = static_cast<std::size_t>(pg::on_host::program<Network>::table.lane_size) *
+                                   sizeof(float);
+
+/// Does nothing that lasts beyond the backward pass lie where late gradients will?
+template <class Network>
+constexpr bool late_gradients_lie_apart() {
+  constexpr const auto& t = pg::on_host::program<Network>::table;
+  constexpr auto lasts = pg::on_host::slots_that_last<t.slots.size()>(t, pg::on_host::program<Network>::size);
+  std::size_t late = 0;
+  for (std::size_t k = 0; k != t.outer_count; ++k) {
+    const pg::on_host::outer_leaf& leaf = t.outer[k];
+    if (!leaf.late || !leaf.in_workspace) continue;
+    ++late;
+    const auto apart = [&](const pg::on_host::place& where) {
+      return where.sample == 0 || where.offset >= leaf.kept + leaf.size() ||
+             where.offset + t.tile * where.sample <= leaf.kept;
+    };
+    for (std::size_t j = 0; j != t.outer_count; ++j) {
+      if (j != k && t.outer[j].in_workspace && t.outer[j].kept < leaf.kept + leaf.size() &&
+          leaf.kept < t.outer[j].kept + t.outer[j].size()) {
+        return false;
+      }
+    }
+    for (std::size_t s = 0; s < t.slots.size(); ++s) {
+      const pg::on_host::slot& each = t.slots[s];
+      if ((lasts[t.storage[s]] || !pg::on_host::is_written_whole(each.value_layout)) && !apart(each.value))
+        return false;
+      if ((lasts[t.storage[s]] || !pg::on_host::is_written_whole(each.gradient_layout)) && !apart(each.gradient)) {
+        return false;
+      }
+    }
+    for (const auto& row : t.nodes) {
+      if (!apart(row.saved)) return false;
+    }
+    if (!apart(t.plain_output) || !apart(t.plain_output_gradient)) return false;
+  }
+  return late > 0;
+}
+static_assert(late_gradients_lie_apart<filtered>());
+static_assert(late_gradients_lie_apart<pg::models::mnist_cnn>());
+static_assert(late_gradients_lie_apart<pg::models::cifar_cnn>());
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(of_convolutions) {
+  // A batch of 16 has two tiles, so two lanes; a larger one two more on two threads.
+  using net = pg::models::mnist_cnn;
+  is_flat_and_hardly_larger_with_privacy<net>(2 * lane_bytes<net> + 4 * page);
+}
+BOOST_AUTO_TEST_CASE(of_filtered_convolutions) {
+  is_flat_and_hardly_larger_with_privacy<filtered>(2 * lane_bytes<filtered> + 4 * page);
+}
+BOOST_AUTO_TEST_CASE(of_deferred_blocks) {
+  // Samples of a chunk leave their rows.
+  using net = pg::models::lee_kifer_mlp;
+  constexpr const auto& t = pg::on_host::program<net>::table;
+  static_assert(t.input_in_place && pg::on_host::chunk_samples<net> == 128);
+  constexpr auto row = static_cast<std::size_t>(t.deferred_x + t.deferred_delta) * sizeof(float);
+  is_flat_and_hardly_larger_with_privacy<net>((128 - 16) * row + 2 * lane_bytes<net> + 64 * page);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
