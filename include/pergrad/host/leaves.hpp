@@ -79,14 +79,18 @@ struct leaf_kernel {
     }
   }
 
-  /// G_b into `out`; returns the squared norm of what is written. A leaf that is filtered in pairs needs `room`.
-  double instantiate(index sample, Scalar* out, Scalar* room = nullptr) const noexcept {
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written. A leaf that is filtered in
+  /// pairs needs `room`. What `out` held goes where `before` says.
+  double instantiate(index sample, Scalar* out, Scalar* room = nullptr,
+                     epilogue::earlier<Scalar> before = {}) const noexcept {
+    const bool one_product = leaf.delta_stride == 1 && !leaf.in_pairs && !in_parts();
+    if (!one_product && before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, out, leaf.size());
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
     if (leaf.in_pairs) {
       gradient_in_pairs(leaf, x(sample, 0), delta(sample, 0), out, false, room);
       return squares(static_cast<const Scalar*>(out), leaf.size());
     }
-    if (in_parts()) {
+    if (!one_product) {
       for (index g = 0; g < leaf.groups; ++g) {
         form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
       }
@@ -95,9 +99,10 @@ struct leaf_kernel {
     const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
-      epilogue::squares_store<Scalar> squares_of;
+      epilogue::squares_store<Scalar> squares_of{before};
       product(shape, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
       squared += squares_of.sum();
+      if (before.onto != nullptr) before.onto += group_size();
     }
     return squared;
   }

@@ -59,13 +59,15 @@ template <class Network, class Scalar>
     return others->direct(kernel, sample);
   }
 }
-/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
+/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. What
+/// lay there goes where `before` says.
 template <class Network, class Scalar>
-[[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient, Scalar* scratch) {
+[[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient, Scalar* scratch,
+                                   epilogue::earlier<Scalar> before) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
     if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, scratch);
   }
-  return kernel.instantiate(sample, gradient, scratch);
+  return kernel.instantiate(sample, gradient, scratch, before);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -171,6 +171,60 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_vectors;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
+          store(onto, load(onto) + weight * load(earlier));
+          earlier += lanes;
+          onto += lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
 /// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
@@ -280,6 +334,21 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   }
 }
 
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -298,7 +367,10 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
      width<Scalar, few_tiles ? 2 : 8>::value},
-    &finish<Scalar>};
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
 
 }
 

@@ -54,6 +54,8 @@ struct worker {
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
   kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
                            workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
+  scalar* waiting = nullptr;  ///< the sum that the late gradients of the sample before have not joined yet
+  std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> late_weights{};
   leaf_sums<Network> leaves{request, workspace, kept, scaled};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
@@ -118,7 +120,13 @@ struct worker {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
           if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
         }
-        add_late(pass, first, b, sums);
+        // Where there is one sum, a sample's late gradients join it while the next sample's take their room.
+        waiting = request.sum_count == 1 && b + 1 < end ? sums : nullptr;
+        if (waiting == nullptr) {
+          add_late(pass, first, b, sums);
+        } else {
+          weigh(pass, request.sums[0], first, b, late_weights.data());
+        }
       }
     }
     observe(pass, first, begin, end);
@@ -212,7 +220,7 @@ struct worker {
           break;
         default: {
           scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
-          const double squared = form_gradient<Network>(kernel, b, gradient, scaled);
+          const double squared = form_gradient<Network>(kernel, b, gradient, scaled, before(leaf));
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -222,6 +230,14 @@ struct worker {
         }
       }
     }
+  }
+
+  /// Where the gradient goes in whose room a block's is formed.
+  [[nodiscard]] epilogue::earlier<scalar> before(const outer_leaf& leaf) const noexcept {
+    if (waiting == nullptr || !leaf.late) return {};
+    const scalar weight = late_weights[request.sums[0].per_layer ? table.layer_group[leaf.node] : 0];
+    if (weight == 0) return {};  // not multiplied: a non-finite gradient must contribute nothing
+    return {weight, waiting + leaf.native};
   }
 
   template <class Leaf>
@@ -283,14 +299,13 @@ struct worker {
 
   /// The late gradients of a sample, before the next sample's take their room.
   [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
-    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
-      weigh(pass, sum, first, b, weights.data());
+      weigh(pass, sum, first, b, late_weights.data());
       for (std::size_t k = 0; k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
-        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
+        const scalar weight = late_weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
                       static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
