@@ -17,6 +17,7 @@
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/gradients/scalars.hpp>
+#include <pergrad/host/rows.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -200,6 +201,7 @@ class materialised_gradients : public detail::expression_tag {
     request.backward = true;
     request.norms = true;
     request.rows = out.data();
+    request.write_rows = &on_host::write_rows<typename std::remove_cvref_t<decltype(leaf())>::network_type>;
     if constexpr (Clipped) {
       gradients_.weigh_into(weights_);
       request.row_weights = &weights_;
@@ -275,6 +277,7 @@ class gram_of : public detail::expression_tag {
     request.backward = true;
     request.norms = true;
     request.rows = rows_.data();
+    request.write_rows = &on_host::write_rows<typename Leaf::network_type>;
   }
   void finish(const host& executor, std::span<double> out) const {
     constexpr std::size_t width = Leaf::network_type::parameter_count;

@@ -15,6 +15,18 @@
 
 namespace pergrad::inline v0_1::on_host {
 
+/// naive and multi send one sample after the other through the whole network; only what is kept differs.
+template <class Network>
+void collect_one_by_one(worker<Network>& state, passes<Network>& pass, std::size_t first, index samples) {
+  state.clear_parts(samples);
+  for (index b = 0; b < samples; ++b) {
+    pass.forward(b, b + 1);
+    state.evaluate_loss(pass, first, b, b + 1);
+    pass.backward(b, b + 1, [](std::size_t, index, index) {});
+    for (std::size_t node = program<Network>::size; node-- > 0;) state.collect(pass, first, node, b, b + 1);
+  }
+}
+
 /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
 /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
 /// hold about.
@@ -41,6 +53,7 @@ template <class Network>
 inline constexpr other_ways<Network> every_way{
     .gram = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.gram(sample); },
     .direct = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.direct(sample); },
+    .one_by_one = &collect_one_by_one<Network>,
     .second_pass = &second_pass_sum<Network>};
 
 }  // namespace pergrad::inline v0_1::on_host

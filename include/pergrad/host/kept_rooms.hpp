@@ -30,9 +30,9 @@ struct kept_rooms {
   index sample;     ///< from a sample's gradients to the next one's
 
   /// `takes_turns`: late gradients have one room for all samples. `every`: of a sample, in the native order.
-  kept_rooms(const run_request<scalar>& request, bool takes_turns, index every, scalar* workspace, scalar* room)
-      : workspace{workspace},
-        room{room},
+  kept_rooms(const run_request<scalar>& request, bool takes_turns, index every, scalar* of_workspace, scalar* of_room)
+      : workspace{of_workspace},
+        room{of_room},
         as_planned{request.method == norm_method::automatic && !request.needs_every_gradient() &&
                    (takes_turns || !table.has_late)},
         sample{as_planned ? table.kept_sample : every} {}

@@ -15,6 +15,7 @@
 #include <pergrad/host/norm_part.hpp>
 #include <pergrad/host/pairs.hpp>
 #include <pergrad/host/parts.hpp>
+#include <pergrad/host/positions.hpp>
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/tables.hpp>
 
@@ -183,7 +184,7 @@ struct leaf_kernel {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
       position_sums seen;
-      for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+      for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
         add_position(view_dot(x_here, x_here), delta_dot(delta_here, delta_here), seen);
@@ -224,7 +225,7 @@ struct leaf_kernel {
     const index sample_size = leaf.positions() * width;
     for (index b = 0; b < samples; ++b) {
       Scalar* to = scaled + b * sample_size;
-      for_each_position(leaf.positions(), [&](index, index, index delta_t) {
+      for_each_position(leaf, leaf.positions(), [&](index, index, index delta_t) {
         const Scalar* from = delta(b, 0) + delta_t;
         if (weights[b] == 0) {
           std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
@@ -301,24 +302,6 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
-  /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
-  template <class Function>
-  void for_each_position(index count, Function&& f) const {
-    index i = 0;
-    index j = 0;
-    index x_row = 0;
-    index delta_row = 0;
-    for (index t = 0; t < count; ++t) {
-      f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
-      if (++j < leaf.step[1].extent) continue;
-      j = 0;
-      ++i;
-      const index plane = i / leaf.step[0].extent;
-      const index row = i % leaf.step[0].extent;
-      x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
-      delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
-    }
-  }
   /// What a few positions in a row read; where there are fewer, the last one again.
   struct position_block {
     std::size_t count = 0;
@@ -331,7 +314,7 @@ struct leaf_kernel {
     constexpr auto side = static_cast<index>(dot_block_side);
     const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
     position_block block;
-    for_each_position(last, [&](index t, index x_t, index delta_t) {
+    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
       for (std::size_t i = block.count++; i < dot_block_side; ++i) {
         block.x[i] = x(sample, group) + x_t;
         block.delta[i] = delta(sample, group) + delta_t;
@@ -391,7 +374,7 @@ struct leaf_kernel {
   /// The formula as it stands, for a general layer whose delta is not contiguous.
   double instantiate_scattered(index sample, Scalar* out) const noexcept {
     std::fill_n(out, leaf.size(), Scalar{0});
-    for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
       for (index k = 0; k < leaf.view[2].extent; ++k) {
         const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
         for (index n = 0; n < leaf.outputs; ++n) {

@@ -27,6 +27,7 @@ struct other_ways {
   using scalar = typename Network::scalar;
   norm_part (*gram)(const leaf_kernel<scalar>&, index sample);
   norm_part (*direct)(const leaf_kernel<scalar>&, index sample);
+  void (*one_by_one)(worker<Network>&, passes<Network>&, std::size_t first, index samples);
   void (*second_pass)(worker<Network>&, passes<Network>&, const sum_request<scalar>&, std::size_t first, index begin,
                       index end, scalar* sum);
 };

@@ -80,13 +80,17 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
+  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    for (index channel = 0; channel < whole; channel += lanes) {
-      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    if constexpr (!tiles::few_tiles) {
+      for (index channel = 0; channel < whole; channel += lanes) {
+        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
     }
-    if (whole < task.channels) {
-      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    for (index channel = whole; channel < task.channels; channel += lanes) {
+      const index left = task.channels - channel;
+      window<Rule, Forward>(task, number, channel,
+                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
     }
   }
 }

@@ -81,6 +81,8 @@ struct run_request {
   bool norms = false;
   const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
   Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
+  /// Writes those of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
+  void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
   const sum_request<Scalar>* row_weights = nullptr;
   norm_method method = norm_method::automatic;
   std::uint64_t method_layers =

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/rows.hpp - one sample's gradient, written out in PyTorch's order
+// pergrad/host/rows.hpp - samples' gradients, written out in PyTorch's order
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/leaves.hpp>
+#include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
+#include <pergrad/host/request.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/host/tables.hpp>
+#include <pergrad/host/worker.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -37,6 +42,29 @@ void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_
   for (std::size_t k = 0; k != table.sparse_count; ++k) {
     const sparse_leaf& leaf = table.sparse[k];
     if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
+  }
+}
+
+/// The rows of samples begin .. end - 1 of a tile, as `run_request::write_rows` is called.
+template <class Network>
+void write_rows(void* of_worker, void* of_passes, std::size_t first, index begin, index end) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  auto& state = *static_cast<worker<Network>*>(of_worker);
+  auto& pass = *static_cast<passes<Network>*>(of_passes);
+  const run_request<scalar>& request = state.request;
+  for (index b = begin; b < end; ++b) {
+    scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
+                                     static_cast<index>(Network::parameter_count);
+    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+    const bool weighted = request.row_weights != nullptr;
+    if (weighted) state.weigh(pass, *request.row_weights, first, b, weights.data());
+    const auto weight_of = [&](std::size_t node) {
+      return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
+    };
+    write_row<Network>(
+        state.kept.of_sample(b, 0), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted,
+        weight_of, row);
   }
 }
 

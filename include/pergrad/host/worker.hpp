@@ -21,7 +21,6 @@
 #include <pergrad/host/passes.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
-#include <pergrad/host/rows.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/tape.hpp>
 
@@ -74,11 +73,7 @@ struct worker {
     passes<Network> pass{network, tape_access::panels(tape), workspace, rows_of(first), request.randomness};
     pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
-      // naive and multi send one sample after the other through the whole network; only what is kept differs.
-      for (index b = 0; b < samples; ++b) {
-        forward_backward(pass, first, b, b + 1);
-        collect_all(pass, first, b, b + 1);
-      }
+      others->one_by_one(*this, pass, first, samples);
       conclude(pass, first, 0, samples, sums);
       return;
     }
@@ -131,18 +126,8 @@ struct worker {
     }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
-    write_rows(pass, first, begin, end);
+    if (request.rows != nullptr) request.write_rows(this, &pass, first, begin, end);
     form_sums(pass, first, begin, end, sums);
-  }
-
-  [[gnu::noinline]] void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
-    pass.forward(begin, end);
-    evaluate_loss(pass, first, begin, end);
-    pass.backward(begin, end, [](std::size_t, index, index) {});
-  }
-  void collect_all(passes<Network>& pass, std::size_t first, index begin, index end) {
-    if (begin == 0) clear_parts(table.tile);
-    for (std::size_t node = program::size; node-- > 0;) collect(pass, first, node, begin, end);
   }
 
   [[gnu::noinline]] void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
@@ -278,22 +263,6 @@ struct worker {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
     } else {
       sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
-    }
-  }
-
-  [[gnu::noinline]] void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
-    if (request.rows == nullptr) return;
-    for (index b = begin; b < end; ++b) {
-      scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
-                                       static_cast<index>(Network::parameter_count);
-      std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-      const bool weighted = request.row_weights != nullptr;
-      if (weighted) weigh(pass, *request.row_weights, first, b, weights.data());
-      const auto weight_of = [&](std::size_t node) {
-        return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
-      };
-      write_row<Network>(
-          kept.of_sample(b, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted, weight_of, row);
     }
   }
 
