@@ -193,6 +193,24 @@ Element at(Element x) {
   return y;
 }
 
+template <class Element>
+void exp_or_zero_is_exp_where_that_is_normal(Element lowest) {
+  using wide = typename vectors<Element>::wide;
+  constexpr std::size_t count = 100'000;
+  for (std::size_t i = 0; i <= count; ++i) {
+    const Element x = lowest * (static_cast<Element>(i) / Element(count));
+    const wide lanes = math::exp_or_zero(math::splat<wide>(x));
+    BOOST_REQUIRE(math::exp_or_zero(x) == math::exp(x));
+    BOOST_REQUIRE(lanes[0] == math::exp(x));
+  }
+  const Element below = std::nextafter(lowest, 2 * lowest);
+  for (const Element x :
+       {below, 2 * lowest, std::numeric_limits<Element>::lowest(), -std::numeric_limits<Element>::infinity()}) {
+    BOOST_TEST(math::exp_or_zero(x) == 0);
+  }
+  BOOST_TEST(std::isnan(math::exp_or_zero(std::numeric_limits<Element>::quiet_NaN())));
+}
+
 template <class Element, class... Functions>
 void odd_functions_keep_zero_and_denormals() {
   using limits = std::numeric_limits<Element>;
@@ -325,6 +343,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bounded_functions_stay_in_their_bounds, Element, e
     inside = inside && at<softplus_function>(x) >= std::fmax(x, Element(0)) && at<exp_function>(x) > 0;
   }
   BOOST_TEST(inside);
+}
+
+BOOST_AUTO_TEST_CASE(exp_or_zero) {
+  exp_or_zero_is_exp_where_that_is_normal<float>(-87);
+  exp_or_zero_is_exp_where_that_is_normal<double>(-708);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

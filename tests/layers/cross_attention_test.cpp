@@ -88,6 +88,29 @@ BOOST_AUTO_TEST_CASE(oracle_of_varying_lengths) {
     return attention_tests::attention({}, biased, rows(biased, 0, 3), parameters + 12);
   });
 }
+// Few queries and more keys than a vector has lanes: scores lie query by query.
+BOOST_AUTO_TEST_CASE(oracle_of_few_queries) {
+  constexpr auto lies_by_keys = [](shape asks, shape asked) {
+    return pergrad::detail::lay_out_attention(asks, asked, 1, false, {}).by_keys;
+  };
+  static_assert(!lies_by_keys(shape{2, 2}, shape{20, 2}));
+  static_assert(lies_by_keys(shape{3, 2}, shape{5, 2}));
+  using fixed =
+      basic_network<double, shape{20, 2}, element_bias, cross_attention<1, queries<take_positions<0, 2>>, memory<>>>;
+  attention_tests::compare<fixed>(9, 2, [](const matrix& x, const dual* parameters) {
+    const matrix biased = add_biases(x, parameters);
+    return attention_tests::attention({}, rows(biased, 0, 2), biased, parameters + 40);
+  });
+  using varying = basic_network<double, variable(shape{20, 2}), element_bias,
+                                cross_attention<1, queries<take_positions<0, 2>>, memory<>, kv_bias>>;
+  attention_tests::compare<varying>(10, 4, [](const matrix& x, const dual* parameters) {
+    const matrix biased = add_biases(x, parameters);
+    return attention_tests::attention({.kv_bias = true}, rows(biased, 0, 2), biased, parameters + 40);
+  });
+}
+BOOST_AUTO_TEST_CASE(few_queries_laws) {
+  keeps_the_laws<cross_attention<2, queries<take_positions<0, 2>>, memory<>>, shape{18, 4}>();
+}
 BOOST_AUTO_TEST_CASE(of_the_input_alone_it_is_self_attention) {
   using cross = basic_network<double, shape{5, 4}, element_bias, cross_attention<2, queries<>, memory<>>>;
   attention_tests::compare<cross>(8, 2, [](const matrix& x, const dual* parameters) {

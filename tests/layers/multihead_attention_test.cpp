@@ -68,6 +68,10 @@ BOOST_AUTO_TEST_CASE(oracle_of_long_causal_sequences) {  // longer than the bloc
   is_the_oracle<multihead_attention<1, kv_bias, causal>, shape{33, 3}>({.heads = 1, .causal = true, .kv_bias = true},
                                                                        1);
 }
+BOOST_AUTO_TEST_CASE(oracle_of_more_queries_than_a_stretch) {
+  is_the_oracle<multihead_attention<2>, shape{70, 4}>({.heads = 2}, 1);
+  is_the_oracle<multihead_attention<1, kv_bias>, variable(shape{67, 2})>({.heads = 1, .kv_bias = true}, 2);
+}
 BOOST_AUTO_TEST_CASE(oracle_of_varying_lengths) {
   is_the_oracle<multihead_attention<2>, variable(shape{9, 4})>({.heads = 2}, 6);
   is_the_oracle<multihead_attention<2, causal, kv_bias>, variable(shape{35, 2})>(

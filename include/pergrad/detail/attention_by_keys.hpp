@@ -57,7 +57,7 @@ void attend_by_keys(const Tile& tile, const attention_layout& at, std::ptrdiff_t
   }
 }
 
-/// One head of `attend_backward` (detail/attention.hpp): what it does but for positions beyond those that are there.
+/// `attend_backward` (detail/attention.hpp) but for the positions beyond those that are there.
 template <class Tile>
 void attend_backward_by_keys(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
                              std::ptrdiff_t queries, std::ptrdiff_t keys) {

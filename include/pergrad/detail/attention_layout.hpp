@@ -116,14 +116,14 @@ struct attention_layout {
 };
 
 /// Do the products of a head take no more vectors of multiply-adds with queries as columns of the scores than with
-/// keys? Causal layers skip keys, and dropout numbers probabilities query by query.
+/// keys? Not of wide heads over few queries, whose products would be one vector wide. Causal layers skip keys, and
+/// dropout numbers probabilities query by query.
 [[nodiscard]] constexpr bool scores_by_keys(const attention_layout& at) noexcept {
   constexpr auto vectors = [](std::ptrdiff_t columns) { return (columns + 15) / 16; };
   const std::ptrdiff_t keys = at.positions + at.extra;
-  const std::ptrdiff_t over_keys = at.queries * at.width * vectors(keys);
-  const std::ptrdiff_t over_queries = keys * at.width * vectors(at.queries);
-  const std::ptrdiff_t over_width = at.queries * keys * vectors(at.width);
-  return !at.causal && at.threshold == 0 && 4 * over_queries + 2 * over_width <= 2 * over_keys + 4 * over_width;
+  const std::ptrdiff_t by_queries = at.queries * at.width * vectors(keys) + 2 * at.queries * keys * vectors(at.width);
+  const std::ptrdiff_t by_keys = 2 * keys * at.width * vectors(at.queries) + at.queries * keys * vectors(at.width);
+  return !at.causal && at.threshold == 0 && vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
 }
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.

@@ -47,13 +47,6 @@ inline void transpose_blocks(const layout& image, index plain_start, Function&& 
     }
   }
 }
-/// Fetches the stretches of a plane each that the block of pixels after the next one reads or writes: as many streams
-/// as there are channels are more than the hardware follows. What a first cache may hold is not fetched.
-template <bool Writes, class Scalar>
-inline void fetch_planes(const Scalar* plane, const arrangement& of, index from) noexcept {
-  if (of.size() * static_cast<index>(sizeof(Scalar)) < (index{1} << 16)) return;
-  for (index c = 0; c < of.channels; ++c) __builtin_prefetch(plane + c * of.pixels() + from, Writes ? 1 : 0);
-}
 /// Copies or adds the values of one layout into another, whatever their halos and orders.
 template <class Scalar>
 inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
@@ -64,12 +57,10 @@ inline void transfer(const layout& from, const Scalar* values, const layout& to,
     });
   } else if (from.values.plain() && from.dense() && !to.values.plain()) {
     transpose_blocks(to, from.start, [&](index target, index source, index count) {
-      fetch_planes<false>(values + source, to.values, 2 * line);
       turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
     });
   } else if (to.values.plain() && to.dense() && !from.values.plain()) {
     transpose_blocks(from, to.start, [&](index source, index target, index count) {
-      fetch_planes<true>(out + target, from.values, 2 * line);
       turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
     });
   } else {
