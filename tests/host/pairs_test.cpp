@@ -169,7 +169,13 @@ struct setting {
     std::vector<Scalar> rest = room();
     std::vector<Scalar> result(weights.size(), std::numeric_limits<Scalar>::quiet_NaN());
     const on_host::leaf_kernel<Scalar> kernel{of_weights, values.data()};
-    squared = kernel.instantiate(sample, result.data(), rest.data());
+    if (!paired) {
+      squared = kernel.instantiate(sample, result.data());
+      return result;
+    }
+    on_host::gradient_in_pairs(of_weights, kernel.x(sample, 0), kernel.delta(sample, 0), result.data(), false,
+                               rest.data());
+    squared = pergrad::on_host::squares(static_cast<const Scalar*>(result.data()), of_weights.size());
     return result;
   }
   [[nodiscard]] std::vector<Scalar> sum(bool paired) const {
@@ -178,7 +184,13 @@ struct setting {
     std::vector<Scalar> rest = room();
     std::vector<Scalar> result(weights.size(), Scalar{3});
     const on_host::leaf_kernel<Scalar> kernel{of_weights, values.data()};
-    kernel.add_sum(of.samples, result.data(), rest.data());
+    if (!paired) {
+      kernel.add_sum(of.samples, result.data(), rest.data());
+      return result;
+    }
+    for (position b = 0; b < of.samples; ++b) {
+      on_host::gradient_in_pairs(of_weights, kernel.x(b, 0), kernel.delta(b, 0), result.data(), true, rest.data());
+    }
     return result;
   }
 };

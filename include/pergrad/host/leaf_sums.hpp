@@ -12,6 +12,7 @@
 #include <pergrad/host/elementwise_leaves.hpp>
 #include <pergrad/host/kept_rooms.hpp>
 #include <pergrad/host/leaves.hpp>
+#include <pergrad/host/other_ways.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/tables.hpp>
@@ -47,7 +48,7 @@ struct leaf_sums {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      kernel.add_sum(end - begin, sum + table.outer[k].native, table.outer[k].in_pairs ? scaled : scratch);
+      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, scratch, scaled);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, norm four ways, and weighted sum
+// pergrad/host/leaves.hpp - what can be asked of one factor leaf: its gradient, its norm four ways, and its weighted
+// sum
 //
-// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function is that formula with other loops.
+// One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
+// loops.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +15,6 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/host/dot_block.hpp>
 #include <pergrad/host/norm_part.hpp>
-#include <pergrad/host/pairs.hpp>
 #include <pergrad/host/parts.hpp>
 #include <pergrad/host/positions.hpp>
 #include <pergrad/host/product.hpp>
@@ -38,7 +39,8 @@ struct leaf_kernel {
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 
-  /// The product that forms G natively: rows: the view, columns: the outputs, reduction: over samples and positions.
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
+  /// positions.
   [[nodiscard, gnu::noinline]] product_shape gradient_shape(index samples, index delta_sample,
                                                             const step_axis (&step)[2],
                                                             const step_axis& plane) const noexcept {
@@ -80,17 +82,12 @@ struct leaf_kernel {
     }
   }
 
-  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written. A leaf that is filtered in
-  /// pairs needs `room`. What `out` held goes where `before` says.
-  double instantiate(index sample, Scalar* out, Scalar* room = nullptr,
-                     epilogue::earlier<Scalar> before = {}) const noexcept {
-    const bool one_product = leaf.delta_stride == 1 && !leaf.in_pairs && !in_parts();
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written. What `out` held goes where
+  /// `before` says.
+  double instantiate(index sample, Scalar* out, epilogue::earlier<Scalar> before = {}) const noexcept {
+    const bool one_product = leaf.delta_stride == 1 && !in_parts();
     if (!one_product && before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, out, leaf.size());
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
-    if (leaf.in_pairs) {
-      gradient_in_pairs(leaf, x(sample, 0), delta(sample, 0), out, false, room);
-      return squares(static_cast<const Scalar*>(out), leaf.size());
-    }
     if (!one_product) {
       for (index g = 0; g < leaf.groups; ++g) {
         form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
@@ -179,7 +176,8 @@ struct leaf_kernel {
     return result;
   }
 
-  /// What rounding adds to a sample's share of a weighted sum: slack = (γ sum_t |x_t||delta_t|)², and spread.
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
+  /// spread.
   [[nodiscard]] norm_part rounding(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -203,10 +201,6 @@ struct leaf_kernel {
       }
       return;
     }
-    if (leaf.in_pairs) {
-      for (index b = 0; b < samples; ++b) gradient_in_pairs(leaf, x(b, 0), delta(b, 0), out, true, scratch);
-      return;
-    }
     if (in_parts()) {
       for (index g = 0; g < leaf.groups; ++g) {
         form_in_parts(samples, x(0, g), delta(0, g), leaf.delta.sample, leaf.step, leaf.step_plane,
@@ -219,7 +213,7 @@ struct leaf_kernel {
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
 
-  /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, without gaps.
+  /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
   void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* scaled) const noexcept {
     const index width = leaf.groups * leaf.outputs;
     const index sample_size = leaf.positions() * width;
@@ -268,7 +262,8 @@ struct leaf_kernel {
     }
   }
 
-  /// Squares of doubles below 1e-154 lose bits, and the other factor may be large. (Those of floats are exact.)
+  /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
+  /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
     if constexpr (std::is_same_v<Scalar, double>) {
       constexpr double least = std::numeric_limits<double>::denorm_min();

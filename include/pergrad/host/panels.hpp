@@ -126,9 +126,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
 template <class Scalar>
 inline void pack_filtered(const node_row& row, const Scalar* weights, Scalar* panels, index first, index last,
                           bool for_dx) {
-  if (row.in_pairs) {
-    pack_pairs(row.map, weights, panels + row.forward_panel, first, last);
-  } else if (row.winograd_rows > 0) {
+  if (row.winograd_rows > 0) {
     pack_winograd_forward(row.map, weights, panels + row.forward_panel, first, last);
   } else {
     pack_forward(row.map, weights, panels + row.forward_panel, first, last, panel_block);
@@ -145,6 +143,12 @@ template <class Network>
 void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
+  constexpr bool has_pairs = [] {
+    for (const node_row& row : table.nodes) {
+      if (row.in_pairs) return true;
+    }
+    return false;
+  }();
   index tasks = 0;
   for (const node_row& row : table.nodes) tasks += pack_tasks(row);
   executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
@@ -162,8 +166,15 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index first = task * outputs_per_task(row);
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
+      if constexpr (has_pairs) {
+        if (row.in_pairs) {
+          pack_pairs(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+          if (for_dx) pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+          return;
+        }
+      }
       if constexpr (table.winograd.sample > 0) {
-        if (row.in_pairs || row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
+        if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
           pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
           return;
         }

@@ -346,7 +346,7 @@ struct worker {
         if (in_one_room(leaf)) return;
         leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        kernel.add_sum(end - begin, sum + leaf.native, scaled);
+        add_gradients<Network>(kernel, end - begin, sum + leaf.native, scaled, scaled);
       } else {
         for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
