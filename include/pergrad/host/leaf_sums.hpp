@@ -72,17 +72,18 @@ struct leaf_sums {
     for (index b = begin; b < end; ++b) {
       const scalar weight = weights[static_cast<std::size_t>(b)];
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept.gradient(b, leaf);
-      if (squared) {
-        add_scaled_squares_to(sum + native, weight, gradient, count);
-      } else {
-        terms[term_count++] = {weight, gradient};
-      }
+      terms[term_count++] = {weight, kept.gradient(b, leaf)};
     }
+    const auto all = std::span{terms}.first(term_count);
     constexpr index stretch = index{1} << 12;
     for (index first = 0; first < count; first += stretch) {
-      add_all_scaled_to<scalar>(sum + native + first, std::span{terms}.first(term_count), first,
-                                std::min(stretch, count - first));
+      const index here = std::min(stretch, count - first);
+      scalar* to = sum + native + first;
+      if (!squared) {
+        add_all_scaled_to<scalar>(to, all, first, here);
+        continue;
+      }
+      for (const scaled_stretch<scalar>& term : all) add_scaled_squares_to(to, term.weight, term.from + first, here);
     }
   }
 
