@@ -2885,6 +2885,14 @@ struct slot {
   place gradient;
 };
 
+/// Values of the samples of a tile, from the first one on.
+template <class Value>
+struct images {
+  const layout& of;
+  Value* first;
+  index sample;
+};
+
 /// Columns of a packed operand that lie together: [block][reduction][column]. A product that takes a block at a time
 /// reads it from front to back; whole rows of a wide operand would lie so far apart that they push each other out of
 /// the cache.
@@ -2925,6 +2933,7 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
+  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -2980,7 +2989,10 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
+  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
+  index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
+  bool in_workspace = false;  ///< late: `kept` counts from there
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;  ///< among such leaves
@@ -2994,6 +3006,7 @@ struct outer_leaf {
     return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
             static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
@@ -3040,8 +3053,10 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
+  index kept = 0;  ///< as of an outer_leaf
   tied_use use;
 
+  [[nodiscard]] constexpr index native_count() const noexcept { return count; }
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
   }
@@ -3261,8 +3276,165 @@ template <class Structure>
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/input_place.hpp - may the network's input stay where the batch has it?
+
+namespace pergrad::inline v0_1::on_host {
+
+/// It may if one deferred layer alone reads it, in PyTorch's order: that layer leaves a copy of x for the chunk's sum
+/// (deferred_rows.hpp), and another in the workspace would only be read once.
+template <class Tables>
+constexpr void leave_input_in_place(Tables& t, std::size_t size) {
+  const layout& of = t.slots[0].value_layout;
+  std::size_t readers = 0;
+  for (std::size_t i = 0; i != size; ++i) {
+    const node_row& row = t.nodes[i];
+    const bool reads = t.storage[row.in] == 0 && row.kind != node_kind::reshape;
+    const bool copies =
+        (row.in2_shape.size() > 0 && t.storage[row.in2] == 0) || (row.staged && t.storage[row.staged_from] == 0);
+    if (copies || (reads && !row.deferred)) return;
+    readers += reads ? 1U : 0U;
+  }
+  t.input_in_place = readers == 1 && t.storage[size] != 0 && of.values.plain() && of.dense() && of.start == 0;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp)
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Has the layout neither a halo, which is set to zero once and for all, nor gaps?
+[[nodiscard]] constexpr bool is_written_whole(const layout& of) noexcept {
+  return of.size == of.values.size() && of.start == 0;
+}
+
+/// The slots that are read after the backward pass, before the next tile comes: by late leaves, by sums that are
+/// formed from x and delta, by whoever asks for the network's output. All of them where nothing comes late, or where
+/// the samples of a tile go through the network in parts, one of which may be through long before the others.
+template <std::size_t Slots, class Tables>
+constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t output) {
+  std::array<bool, Slots> lasts{};
+  for (bool& each : lasts) each = !t.has_late || t.deferred_count > 0;
+  const auto mark = [&](std::size_t node) {
+    const node_row& row = t.nodes[node];
+    for (const std::size_t which : {row.in, row.in2, row.out}) lasts[t.storage[which]] = true;
+  };
+  for (std::size_t k = 0; k != t.outer_count; ++k) {
+    if (t.outer[k].late || t.outer[k].method != norm_method::instantiate) mark(t.outer[k].node);
+  }
+  for (std::size_t k = 0; k != t.sparse_count; ++k) mark(t.sparse[k].node);
+  lasts[t.storage[output]] = true;
+  return lasts;
+}
+
+/// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
+constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
+  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
+  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
+  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
+}
+
+/// The first use of a tied block has the place, the others have the same.
+template <class Leaves>
+constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const auto& is_kept) {
+  for (std::size_t k = 0; k != count; ++k) {
+    auto& leaf = leaves[k];
+    if (!is_kept(leaf)) continue;
+    if (leaf.use.first) {
+      leaf.kept = next;
+      next += round_up(leaf.native_count());
+      continue;
+    }
+    for (std::size_t first = 0; first != k; ++first) {
+      if (leaves[first].use.first && leaves[first].native == leaf.native) leaf.kept = leaves[first].kept;
+    }
+  }
+}
+
+/// Places of all gradients that the plan keeps. Late ones lie in the first `room` elements of the workspace as far as
+/// they have room there.
+template <class Tables>
+constexpr void place_kept_gradients(Tables& t, index room) {
+  place_kept(t.elementwise, t.elementwise_count, t.kept_sample, [](const elementwise_leaf&) { return true; });
+  place_kept(t.outer, t.outer_count, t.kept_sample,
+             [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
+  index in_workspace = 0;
+  index in_room = t.tile * t.kept_sample;
+  for (std::size_t k = 0; k != t.outer_count; ++k) {
+    outer_leaf& leaf = t.outer[k];
+    if (!leaf.late) continue;
+    leaf.in_workspace = in_workspace + round_up(leaf.size()) <= room;
+    index& next = leaf.in_workspace ? in_workspace : in_room;
+    leaf.kept = next;
+    next += round_up(leaf.size());
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/leaf_tables.hpp - the factor leaves of a network: a row for each use of each block of parameters
 
+// pergrad/host/pairs_extents.hpp - which convolutions with even kernels are filtered in pairs, and what that takes
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Extents of a convolution that is filtered in pairs (pairs.hpp).
+struct pair_extents {
+  index channels = 0;
+  index outputs = 0;
+  index height = 0;  ///< of the output
+  index width = 0;
+  index kernel_rows = 0;  ///< pairs of the kernel's rows
+  index kernel_columns = 0;
+
+  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
+  [[nodiscard]] constexpr index patch_rows() const noexcept { return tile_rows() + kernel_rows - 1; }
+  [[nodiscard]] constexpr index patch_columns() const noexcept { return tile_columns() + kernel_columns - 1; }
+  /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
+  [[nodiscard]] constexpr index spread() const noexcept {
+    return round_up(patch_rows() * patch_columns() * channels) + line;
+  }
+  [[nodiscard]] constexpr index tiles() const noexcept {
+    return round_up(tile_rows() * tile_columns() * outputs) + line;
+  }
+  [[nodiscard]] constexpr index kernels() const noexcept {
+    return round_up(kernel_rows * kernel_columns * channels * outputs) + line;
+  }
+  /// Elements that forward and a sample's gradient need.
+  [[nodiscard]] constexpr index forward_room() const noexcept { return spread() + tiles(); }
+  [[nodiscard]] constexpr index gradient_room() const noexcept { return spread() + tiles() + kernels(); }
+};
+
+[[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
+  return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height),   static_cast<index>(map.out_size.width),
+          static_cast<index>(map.kernel.height / 2), static_cast<index>(map.kernel.width / 2)};
+}
+
+/// Can the layer be formed so?
+[[nodiscard]] constexpr bool fits_in_pairs(const affine_map& map) noexcept {
+  return map.kernel.depth == 1 && map.kernel.height % 2 == 0 && map.kernel.width % 2 == 0 && map.stride == extent{1} &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint && map.in_size.depth == 1 &&
+         map.padding.depth == 0;
+}
+/// Is it faster so? As for F(2 x 2, 3 x 3) (winograd_extents.hpp): multiply-adds a tile, with those that the transforms
+/// are worth.
+[[nodiscard]] constexpr bool pays_in_pairs(const pair_extents& of) noexcept {
+  constexpr index fewest_outputs = 64;
+  const index products = of.kernel_rows * of.kernel_columns * of.channels * of.outputs;
+  const index filtered = 9 * products + 134 * (of.channels + of.outputs);
+  const index direct = 16 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
+  return of.height * of.width >= fewest_outputs && of.kernel_rows * of.kernel_columns >= 4 &&
+         10 * filtered <= 7 * direct;
+}
+
+/// The last tiles' patches reach one pixel further than the outputs' windows where an extent is odd.
+[[nodiscard]] constexpr halo with_whole_pairs(halo around, const pair_extents& of) noexcept {
+  around.bottom += of.height % 2;
+  around.right += of.width % 2;
+  return around;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
 //
 //   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
@@ -4677,6 +4849,8 @@ struct leaf_tables {
         leaf.parameter_output = group_channels * taps;
         leaf.parameter_group = leaf.outputs * leaf.parameter_output;
         leaf.parameters = parameter;
+        leaf.in_pairs = row.in_pairs && !use_of(i).shared();
+        if (leaf.in_pairs) t.scaled_size = std::max(t.scaled_size, extents_in_pairs(map).gradient_room());
         add_leaf(t, leaf);
         parameter += leaf.size();
         if (map.bias) {
@@ -5034,6 +5208,7 @@ constexpr void choose_winograd(node_row& row) noexcept {
 [[nodiscard]] constexpr halo halo_of_input(const node_row& row) {
   if (row.map.adjoint) return backward_halo(row.map);
   const halo around = forward_halo(row.map);
+  if (row.in_pairs) return with_whole_pairs(around, extents_in_pairs(row.map));
   return row.winograd_rows > 0 ? with_whole_patches(around, winograd_forward(row.map)) : around;
 }
 [[nodiscard]] constexpr halo halo_of_delta(const node_row& row) {
@@ -5057,6 +5232,7 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
   for (node_row& row : t.nodes) {
     room_of(row.winograd_rows, winograd_forward(row.map));
     room_of(row.winograd_dx_rows, winograd_backward(row.map));
+    if (row.in_pairs) most = std::max(most, extents_in_pairs(row.map).forward_room());
   }
   return most;
 }
@@ -5132,15 +5308,17 @@ struct program {
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
     index kept_size = 0;    ///< of it, what the plan instantiates
+    index kept_sample = 0;  ///< elements that a sample keeps by plan, elementwise blocks' too, late ones' not
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
-    index least_tile = 1;  ///< tiled layers may want more samples together than stay in the cache
-    index workspace = 0;   ///< elements of one worker's slots
-    place scratch;         ///< what a tiled layer has for the time of one call
-    place winograd;        ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
+    index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
+    index workspace = 0;          ///< elements of one worker's slots
+    place scratch;                ///< what a tiled layer has for the time of one call
+    bool input_in_place = false;  ///< the batch's values are read where they lie, slot 0 has no room: input_place.hpp
+    place winograd;  ///< a worker's room for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
@@ -5185,9 +5363,7 @@ struct program {
     std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
     std::array<arrangement, size> written{};  // how a node stores its output; no channels: as wished
     std::array<bool, size> transposes{};
-    for (std::size_t i = 0; i < size; ++i) {
-      ++readers[structure::inputs[i]];
-    }
+    for (std::size_t i = 0; i < size; ++i) ++readers[structure::inputs[i]];
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
@@ -5264,6 +5440,7 @@ struct program {
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
         choose_winograd(row);
+        row.in_pairs = fits_in_pairs(row.map) && pays_in_pairs(extents_in_pairs(row.map));
         widen(value_halo[t.storage[row.in]], halo_of_input(row));
       }
     }
@@ -5305,7 +5482,7 @@ struct program {
       }
     }
 
-    index scratch = 0;
+    index& scratch = t.scratch.sample;
     for (std::size_t s = 0; s < slot_count; ++s) {
       if (t.storage[s] != s || !exists(t, s)) continue;
       t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
@@ -5323,7 +5500,7 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += panel_elements(row, row.winograd_rows);
+        t.panel_size += row.in_pairs ? 9 * extents_in_pairs(row.map).kernels() : panel_elements(row, row.winograd_rows);
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
@@ -5339,13 +5516,13 @@ struct program {
       }
     }
     t.sample_size += scratch;
+    if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
     leaf_tables<program>::choose_late(t);
-    t.scratch.sample = scratch;
-    t.winograd.sample = choose_winograd_rooms(t);
+    t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
     assign_places(t, trained);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
@@ -5360,7 +5537,7 @@ struct program {
     t.storage[row.in] = row.in;
   }
   static constexpr bool exists(const tables& t, std::size_t which) {
-    return which <= size || t.nodes[which - size - 1].staged;
+    return which <= size ? which > 0 || !t.input_in_place : t.nodes[which - size - 1].staged;
   }
   /// Slots that share a storage differ in how PyTorch numbers their values.
   static constexpr void share_slots(tables& t, const std::array<arrangement, slot_count>& arranged) {
@@ -5395,11 +5572,16 @@ struct program {
       t.workspace += t.tile * elements;
       return here;
     };
-    for (std::size_t s = 0; s < slot_count; ++s) {
-      if (t.storage[s] != s || !exists(t, s)) continue;
-      t.slots[s].value = reserve(t.slots[s].value_layout.size);
-      if (trained[s]) t.slots[s].gradient = reserve(t.slots[s].gradient_layout.size);
-    }
+    const auto lasts = slots_that_last<slot_count>(t, size);
+    const auto reserve_slots = [&](bool lasting) {
+      for (std::size_t s = 0; s < slot_count; ++s) {
+        if (t.storage[s] == s && exists(t, s)) reserve_values(t.slots[s], trained[s], lasts[s], lasting, reserve);
+      }
+    };
+    t.scratch = reserve(t.scratch.sample);
+    reserve_slots(false);
+    place_kept_gradients(t, t.workspace);
+    reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
       const slot& in = t.slots[t.storage[row.in]];
@@ -5418,13 +5600,11 @@ struct program {
       row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
       row.saved = reserve(round_up(row.saved_count));
     }
-    t.scratch = reserve(t.scratch.sample);
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.winograd.offset = t.workspace;
-    t.workspace += t.winograd.sample + line;  // partial vectors may be read past the end
+    t.workspace += line;  // partial vectors may be read past the end
   }
 
  public:
@@ -6258,6 +6438,30 @@ template <class Scalar>
 }
 
 }  // namespace pergrad::inline v0_1::on_host::parts
+// pergrad/host/positions.hpp - the positions of a leaf's deltas, one after the other
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Calls f(t, offset in x, offset in delta) for the first `count` positions.
+template <class Function>
+void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
+  index i = 0;
+  index j = 0;
+  index x_row = 0;
+  index delta_row = 0;
+  for (index t = 0; t < count; ++t) {
+    f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
+    if (++j < leaf.step[1].extent) continue;
+    j = 0;
+    ++i;
+    const index plane = i / leaf.step[0].extent;
+    const index row = i % leaf.step[0].extent;
+    x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
+    delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/product.hpp - the host executor's one matrix product: overlapping strided view times rows of columns
 //
 //   out[r][n]  (op)=  sum over k of  left[r.left + k.left] * right[k.right + n],     n = 0 .. columns-1
@@ -6312,6 +6516,8 @@ struct request {
   kind what = kind::store;
   const Scalar* bias = nullptr;  // of store_bias
   double* squares = nullptr;     // [square_chains], of squares_only and squares_store
+  Scalar weight = 0;             // of what lies in the output before, which is added up first:
+  Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
 };
 
 /// out = sum
@@ -6368,14 +6574,26 @@ class squares_only {
   alignas(64) double chains_[square_chains]{};
 };
 
+/// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.
+template <class Value>
+struct earlier {
+  Value weight = 0;
+  Value* onto = nullptr;
+};
+
 /// out = sum, and adds up the squares as `squares_only` does.
 template <class Value>
 class squares_store {
  public:
+  squares_store() = default;
+  /// `before`: what becomes of the numbers whose place the sums take.
+  explicit squares_store(earlier<Value> before) noexcept : before_{before} {}
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() noexcept {
     request<Scalar> both = squares_.template ask<Scalar>();
     both.what = kind::squares_store;
+    both.weight = before_.weight;
+    both.onto = before_.onto;
     return both;
   }
 
@@ -6384,6 +6602,7 @@ class squares_store {
 
  private:
   squares_only<Value> squares_;
+  earlier<Value> before_;
 };
 
 }  // namespace epilogue
@@ -6404,6 +6623,7 @@ namespace product_detail {
 
 /// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
 inline constexpr std::size_t tile_rows_limit = 10;
+inline constexpr std::size_t side_by_side_limit = 16;  // of rows that lie side by side on the left
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
@@ -6420,6 +6640,12 @@ struct tile_task {
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
+  // Of rows side by side: so many vectors of what lies in their sums' place are added to `onto`, times a weight.
+  std::size_t earlier_vectors = 0;
+  std::size_t earlier_together = 0;  // for each innermost loop
+  const Scalar* earlier = nullptr;
+  Scalar* onto = nullptr;
+  Scalar weight = 0;
 };
 
 /// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
@@ -6437,6 +6663,7 @@ struct finish_task {
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
   std::ptrdiff_t step = 0;                     // stored: from row to row of the output
+  Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
 };
 
 template <class Scalar>
@@ -6458,6 +6685,10 @@ struct tile_family {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
+  void (*add_earlier)(const finish_task<Scalar>&) noexcept;
+  std::size_t
+      rows_side_by_side;  // of the tile of two vectors for rows that lie side by side on the left; 0: there is none
+  tile_function<Scalar> side_by_side;
 
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
   /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
@@ -6698,6 +6929,60 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_vectors;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
+          store(onto, load(onto) + weight * load(earlier));
+          earlier += lanes;
+          onto += lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
 /// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
@@ -6807,6 +7092,21 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   }
 }
 
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -6825,7 +7125,10 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
      width<Scalar, few_tiles ? 2 : 8>::value},
-    &finish<Scalar>};
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
 
 }
 
@@ -7053,6 +7356,60 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_vectors;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
+          store(onto, load(onto) + weight * load(earlier));
+          earlier += lanes;
+          onto += lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
 /// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
@@ -7162,6 +7519,21 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   }
 }
 
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -7180,7 +7552,10 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
      width<Scalar, few_tiles ? 2 : 8>::value},
-    &finish<Scalar>};
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
 
 }
 
@@ -7409,6 +7784,60 @@ void tile(const product_detail::tile_task<Scalar>& task) noexcept {
                        std::make_index_sequence<Rows * Vectors>{});
 }
 
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_vectors;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
+          store(onto, load(onto) + weight * load(earlier));
+          earlier += lanes;
+          onto += lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
 /// What `How` does with one vector of sums: see host/epilogue.hpp.
 template <epilogue::kind How, class Scalar, class Lanes>
 inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
@@ -7518,6 +7947,21 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   }
 }
 
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -7536,7 +7980,10 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
      width<Scalar, few_tiles ? 2 : 8>::value},
-    &finish<Scalar>};
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
 
 }
 
@@ -7929,7 +8376,8 @@ namespace product_detail {
 template <class Scalar>
 [[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
                                        const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
-                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out,
+                                       Scalar* onto) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
   while (walk.tiles_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
@@ -7941,6 +8389,10 @@ template <class Scalar>
       rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
+      if (onto != nullptr) {
+        rest.onto = onto + place.out;
+        family.add_earlier(rest);
+      }
       family.finish(rest);
     }
   }
@@ -7968,6 +8420,84 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
     step *= row->extent;
   }
   return true;
+}
+
+/// Do enough rows lie side by side on the left for tiles that need no offsets? Of what those form, a tenth at most may
+/// be formed twice.
+template <class Scalar>
+[[nodiscard]] inline bool pays_side_by_side(const tile_family<Scalar>& family, const product_shape& shape) noexcept {
+  const auto rows_of_tile = static_cast<std::ptrdiff_t>(family.rows_side_by_side);
+  const std::ptrdiff_t rows = shape.row[2].extent;
+  if (rows_of_tile == 0 || rows < rows_of_tile || shape.row[2].left != 1) return false;
+  return (rows + rows_of_tile - 1) / rows_of_tile * rows_of_tile * 10 <= rows * 11;
+}
+
+/// One panel of two whole vectors of columns in tiles of rows that lie side by side on the left. The last tile of a row
+/// loop forms some rows of the one before again.
+template <class Scalar>
+[[gnu::noinline]] void sweep_side_by_side(const tile_family<Scalar>& family, const product_shape& shape,
+                                          tile_task<Scalar> task, finish_task<Scalar> rest, Scalar* out,
+                                          Scalar* onto) noexcept {
+  const auto lanes = static_cast<std::ptrdiff_t>(family.lanes);
+  const auto most = static_cast<std::ptrdiff_t>(family.rows_side_by_side);
+  const rows& inner = shape.row[2];
+  const bool squares = rest.how.what == epilogue::kind::squares_store;
+  const bool joined = inner.out == 2 * lanes;
+  constexpr auto scalars_to_square = static_cast<std::ptrdiff_t>(bytes_to_square / sizeof(Scalar));
+  const std::ptrdiff_t rows_to_square = scalars_to_square / (2 * lanes);
+  rest.stored = rest.how.what == epilogue::kind::store || squares;
+  rest.step = inner.out;
+  std::ptrdiff_t packed[side_by_side_limit] = {};
+  std::ptrdiff_t out_offset[side_by_side_limit] = {};
+  for (std::ptrdiff_t row = 0; row < most; ++row) {
+    packed[row] = row * 2 * lanes;
+    out_offset[row] = row * inner.out;
+  }
+  rest.sum_offset = packed;
+  rest.row_offset = out_offset;
+  task.sum_offset = rest.stored ? out_offset : packed;
+  task.weight = rest.how.weight;
+  const std::ptrdiff_t inner_loops = task.reduce[3].extent * task.reduce[0].extent * task.reduce[1].extent;
+  task.earlier_together = static_cast<std::size_t>((2 * most - 1) / inner_loops + 1);
+  const Scalar* const left = task.left;
+  Scalar* const sums = task.sums;
+  for (std::ptrdiff_t i = 0; i < shape.outer_row.extent; ++i) {
+    for (std::ptrdiff_t j = 0; j < shape.row[0].extent; ++j) {
+      for (std::ptrdiff_t k = 0; k < shape.row[1].extent; ++k) {
+        const Scalar* left_line = left + i * shape.outer_row.left + j * shape.row[0].left + k * shape.row[1].left;
+        const std::ptrdiff_t line = i * shape.outer_row.out + j * shape.row[0].out + k * shape.row[1].out;
+        std::ptrdiff_t squared = 0;  // rows
+        for (std::ptrdiff_t done = 0; done < inner.extent;) {
+          const std::ptrdiff_t first = done + most <= inner.extent ? done : inner.extent - most;
+          const std::ptrdiff_t fresh = first + most - done;
+          task.left = left_line + first;
+          Scalar* const here = out == nullptr ? nullptr : out + line + done * inner.out;
+          rest.out = here;
+          rest.rows = static_cast<std::size_t>(fresh);
+          if (onto != nullptr) {
+            task.onto = rest.onto = onto + line + done * inner.out;
+            task.earlier = here;
+            task.earlier_vectors = joined ? 2 * rest.rows : 0;
+            if (!joined) family.add_earlier(rest);
+          }
+          if (rest.stored) task.sums = here - (done - first) * inner.out;
+          if (rest.how.what == epilogue::kind::add) fetch_to_add(rest, family.lanes);
+          family.side_by_side(task);
+          if (!rest.stored) {
+            rest.sums = sums + (done - first) * 2 * lanes;
+            family.finish(rest);
+          }
+          done += fresh;
+          if (squares && (done - squared >= rows_to_square || done == inner.extent)) {
+            rest.out = out + line + squared * inner.out;
+            rest.rows = static_cast<std::size_t>(done - squared);
+            family.finish(rest);
+            squared = done;
+          }
+        }
+      }
+    }
+  }
 }
 
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
@@ -8004,9 +8534,14 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
+    Scalar* const onto_panel = how.onto == nullptr ? nullptr : how.onto + column;
     tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
-    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
+    if (chosen.vectors == 2 && task.last == lanes && !(blocks && terms > block_terms<Scalar>(2 * lanes)) &&
+        pays_side_by_side(family, shape)) {
+      task.left = left;
+      sweep_side_by_side(family, shape, task, rest, out_panel, onto_panel);
+    } else if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
+      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel, onto_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -8023,6 +8558,10 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
         rest.row_offset = place.out_offset;
+        if (onto_panel != nullptr) {
+          rest.onto = onto_panel + place.out;
+          family.add_earlier(rest);
+        }
         if (rest.stored) {
           task.sums = rest.out;
           task.sum_offset = place.out_offset;
@@ -8078,9 +8617,11 @@ template <class Scalar>
 struct leaf_kernel {
   const outer_leaf& leaf;
   const Scalar* workspace;
-  index first = 0;  ///< the sample of the tile that is counted as 0
+  index first = 0;                        ///< the sample of the tile that is counted as 0
+  const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
 
   [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
+    if (inputs != nullptr) return inputs[first + sample];
     return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
   }
   [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
@@ -8131,10 +8672,13 @@ struct leaf_kernel {
     }
   }
 
-  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
-  double instantiate(index sample, Scalar* out) const noexcept {
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written. What `out` held goes where
+  /// `before` says.
+  double instantiate(index sample, Scalar* out, epilogue::earlier<Scalar> before = {}) const noexcept {
+    const bool one_product = leaf.delta_stride == 1 && !in_parts();
+    if (!one_product && before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, out, leaf.size());
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
-    if (in_parts()) {
+    if (!one_product) {
       for (index g = 0; g < leaf.groups; ++g) {
         form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
       }
@@ -8143,9 +8687,10 @@ struct leaf_kernel {
     const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
-      epilogue::squares_store<Scalar> squares_of;
+      epilogue::squares_store<Scalar> squares_of{before};
       product(shape, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
       squared += squares_of.sum();
+      if (before.onto != nullptr) before.onto += group_size();
     }
     return squared;
   }
@@ -8227,7 +8772,7 @@ struct leaf_kernel {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
       position_sums seen;
-      for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+      for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
         add_position(view_dot(x_here, x_here), delta_dot(delta_here, delta_here), seen);
@@ -8264,7 +8809,7 @@ struct leaf_kernel {
     const index sample_size = leaf.positions() * width;
     for (index b = 0; b < samples; ++b) {
       Scalar* to = scaled + b * sample_size;
-      for_each_position(leaf.positions(), [&](index, index, index delta_t) {
+      for_each_position(leaf, leaf.positions(), [&](index, index, index delta_t) {
         const Scalar* from = delta(b, 0) + delta_t;
         if (weights[b] == 0) {
           std::fill_n(to, width, Scalar{0});  // chosen, not multiplied: a non-finite delta must contribute nothing
@@ -8342,24 +8887,6 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
-  /// Calls f(t, offset in x, offset in delta) for the first `count` positions.
-  template <class Function>
-  void for_each_position(index count, Function&& f) const {
-    index i = 0;
-    index j = 0;
-    index x_row = 0;
-    index delta_row = 0;
-    for (index t = 0; t < count; ++t) {
-      f(t, x_row + j * leaf.step[1].x, delta_row + j * leaf.step[1].delta);
-      if (++j < leaf.step[1].extent) continue;
-      j = 0;
-      ++i;
-      const index plane = i / leaf.step[0].extent;
-      const index row = i % leaf.step[0].extent;
-      x_row = plane * leaf.step_plane.x + row * leaf.step[0].x;
-      delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
-    }
-  }
   /// What a few positions in a row read; where there are fewer, the last one again.
   struct position_block {
     std::size_t count = 0;
@@ -8372,7 +8899,7 @@ struct leaf_kernel {
     constexpr auto side = static_cast<index>(dot_block_side);
     const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
     position_block block;
-    for_each_position(last, [&](index t, index x_t, index delta_t) {
+    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
       for (std::size_t i = block.count++; i < dot_block_side; ++i) {
         block.x[i] = x(sample, group) + x_t;
         block.delta[i] = delta(sample, group) + delta_t;
@@ -8432,7 +8959,7 @@ struct leaf_kernel {
   /// The formula as it stands, for a general layer whose delta is not contiguous.
   double instantiate_scattered(index sample, Scalar* out) const noexcept {
     std::fill_n(out, leaf.size(), Scalar{0});
-    for_each_position(leaf.positions(), [&](index, index x_t, index delta_t) {
+    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
       for (index k = 0; k < leaf.view[2].extent; ++k) {
         const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
         for (index n = 0; n < leaf.outputs; ++n) {
@@ -8499,28 +9026,35 @@ template <std::size_t Step, class Vector, std::size_t... Lane>
 template <class Scalar>
 inline constexpr std::size_t side = vector_lanes<Scalar>;
 
-template <class Scalar, std::size_t Step = 1>
-inline void exchange(std::array<vector<Scalar>, side<Scalar>>& rows) noexcept {
+/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
+template <class Scalar, std::size_t Step, std::size_t Low>
+[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
   constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  for (std::size_t i = 0; i < side<Scalar>; ++i) {
-    if ((i & Step) != 0) continue;
-    const vector<Scalar> a = rows[i];
-    const vector<Scalar> b = rows[i + Step];
-    rows[i] = lower<Step>(a, b, lanes);
-    rows[i + Step] = upper<Step>(a, b, lanes);
-  }
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows);
+  const vector<Scalar> a = rows[Low];
+  const vector<Scalar> b = rows[Low + Step];
+  rows[Low] = lower<Step>(a, b, lanes);
+  rows[Low + Step] = upper<Step>(a, b, lanes);
+}
+/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
+template <class Scalar, std::size_t Step, std::size_t... Pair>
+[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
+                                            std::index_sequence<Pair...> pairs) noexcept {
+  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
+}
+template <class Scalar, class Put, std::size_t... Row>
+[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
+                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
+  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
+  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
+  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
 }
 
 /// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
 template <class Scalar, class Put>
 inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
                    const Put& put) noexcept {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written whole by the loads that follow
-  std::array<vector<Scalar>, side<Scalar>> rows;
-  for (std::size_t i = 0; i < side<Scalar>; ++i) rows[i] = load(from + static_cast<index>(i) * from_step);
-  exchange<Scalar>(rows);
-  for (std::size_t i = 0; i < side<Scalar>; ++i) put(to + static_cast<index>(i) * to_step, rows[i], first);
+  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
 }
 
 /// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
@@ -8712,6 +9246,15 @@ template <int Lanes>
   }
 }
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY < 1 && !defined(__FMA__) && !defined(__aarch64__)
+/// a * b + c of four lanes where each is a call: a function, as noise wants it twenty times.
+[[gnu::noinline]] inline lanes<4>::f32 fused_by_calls(lanes<4>::f32 a, lanes<4>::f32 b, lanes<4>::f32 c) noexcept {
+  lanes<4>::f32 result{};
+  for (int i = 0; i < 4; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+}
+#endif
+
 /// a * b + c, rounded once.
 template <int Lanes>
 [[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
@@ -8730,6 +9273,8 @@ template <int Lanes>
     if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
 #elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#elif PERGRAD_VECTORS_ON_DEVICE
+    if constexpr (Lanes == 4) return fused_by_calls(a, b, c);
 #endif
     typename lanes<Lanes>::f32 result{};
     for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
@@ -8953,6 +9498,15 @@ template <int Lanes>
   }
 }
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY < 1 && !defined(__FMA__) && !defined(__aarch64__)
+/// a * b + c of four lanes where each is a call: a function, as noise wants it twenty times.
+[[gnu::noinline]] inline lanes<4>::f32 fused_by_calls(lanes<4>::f32 a, lanes<4>::f32 b, lanes<4>::f32 c) noexcept {
+  lanes<4>::f32 result{};
+  for (int i = 0; i < 4; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+}
+#endif
+
 /// a * b + c, rounded once.
 template <int Lanes>
 [[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
@@ -8971,6 +9525,8 @@ template <int Lanes>
     if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
 #elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#elif PERGRAD_VECTORS_ON_DEVICE
+    if constexpr (Lanes == 4) return fused_by_calls(a, b, c);
 #endif
     typename lanes<Lanes>::f32 result{};
     for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
@@ -9195,6 +9751,15 @@ template <int Lanes>
   }
 }
 
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_FAMILY < 1 && !defined(__FMA__) && !defined(__aarch64__)
+/// a * b + c of four lanes where each is a call: a function, as noise wants it twenty times.
+[[gnu::noinline]] inline lanes<4>::f32 fused_by_calls(lanes<4>::f32 a, lanes<4>::f32 b, lanes<4>::f32 c) noexcept {
+  lanes<4>::f32 result{};
+  for (int i = 0; i < 4; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return result;
+}
+#endif
+
 /// a * b + c, rounded once.
 template <int Lanes>
 [[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 fused(typename lanes<Lanes>::f32 a,
@@ -9213,6 +9778,8 @@ template <int Lanes>
     if constexpr (Lanes == 4) return __builtin_ia32_vfmaddps(a, b, c);
 #elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
     if constexpr (Lanes == 4) return vfmaq_f32(c, a, b);
+#elif PERGRAD_VECTORS_ON_DEVICE
+    if constexpr (Lanes == 4) return fused_by_calls(a, b, c);
 #endif
     typename lanes<Lanes>::f32 result{};
     for (int i = 0; i < Lanes; ++i) result[i] = __builtin_fmaf(a[i], b[i], c[i]);
@@ -10018,6 +10585,8 @@ struct run_request {
   bool norms = false;
   const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
   Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
+  /// Writes those of a tile, given the worker and its passes: only programs that want rows compile it (rows.hpp).
+  void (*write_rows)(void* worker, void* passes, std::size_t first, index begin, index end) = nullptr;
   const sum_request<Scalar>* row_weights = nullptr;
   norm_method method = norm_method::automatic;
   std::uint64_t method_layers =
@@ -10116,14 +10685,19 @@ template <class Network>
 }
 
 /// Samples that are evaluated before the sums over tables and of deferred blocks are formed: as many as have their
-/// segments and rows in a few megabytes, within limits. A multiple of the tile; depends on the network alone.
+/// segments and rows in a few megabytes, within limits, and no more than have rows half as large again as the sums
+/// that are formed of them. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
   constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
   constexpr index bytes = std::max<index>(
       1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
-  const index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
+  index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
+  const index rows = table.deferred_x + table.deferred_delta;
+  while (samples > 64 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
+    samples /= 2;
+  }
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
 
@@ -10216,9 +10790,15 @@ class tape {
   static constexpr on_host::index workspace_stride = on_host::round_up(table.workspace);
   static constexpr on_host::index kept_stride =
       std::max(table.cache_tile * table.native_size, table.tile* table.lane_size);
-  static constexpr on_host::index scaled_stride = std::max(
-      on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
-      table.deferred_count > 0 ? on_host::chunk_samples<Network> * on_host::deferred_stretch : on_host::index{0});
+  /// Between chunks, rooms for the time of one call are free: weighted deltas of a stretch of outputs lie there, if
+  /// they fit.
+  static constexpr on_host::index weighted_deltas =
+      table.deferred_count > 0 ? on_host::chunk_samples<Network>* on_host::deferred_stretch : 0;
+  static constexpr bool weighted_in_workspace =
+      weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
+  static constexpr on_host::index scaled_stride =
+      std::max(on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
+               weighted_in_workspace ? on_host::index{0} : weighted_deltas);
   static constexpr on_host::index finder_stride =
       on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr on_host::index parts_stride =
@@ -10272,9 +10852,11 @@ struct tape_access {
                                                                  tape.table.deferred_delta, 0};
   }
   [[nodiscard]] static auto* row_weights(auto& tape) noexcept { return tape.row_weights_.data(); }
-  /// A thread's room for scaled gradients.
-  [[nodiscard]] static auto* worker_room(auto& tape, std::size_t worker) noexcept {
-    return tape.scaled_.data() + static_cast<index>(worker) * tape.scaled_stride;
+  /// A thread's room for weighted deltas of a stretch of outputs.
+  [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
+    const auto number = static_cast<index>(worker);
+    return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
+                                      : tape.scaled_.data() + number * tape.scaled_stride;
   }
   [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
@@ -10302,7 +10884,8 @@ struct description {
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
-  /// (host/winograd.hpp), else empty.
+  /// (host/winograd.hpp), `F(2x2, 2x2)` where it does so with the convolution and its weights' gradient
+  /// (host/pairs.hpp), else empty.
   // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };
@@ -10432,6 +11015,7 @@ template <class Structure, class Tables>
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
   if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
   if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
+  if (table.nodes[i].in_pairs) row.filtered = "F(2x2, 2x2)";
   bool in_chunks = false;
   for (std::size_t k = 0; k != table.outer_count; ++k) {
     const on_host::outer_leaf& leaf = table.outer[k];
@@ -10758,13 +11342,17 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
+  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    for (index channel = 0; channel < whole; channel += lanes) {
-      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    if constexpr (!tiles::few_tiles) {
+      for (index channel = 0; channel < whole; channel += lanes) {
+        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
     }
-    if (whole < task.channels) {
-      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    for (index channel = whole; channel < task.channels; channel += lanes) {
+      const index left = task.channels - channel;
+      window<Rule, Forward>(task, number, channel,
+                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
     }
   }
 }
@@ -10907,13 +11495,17 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
+  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    for (index channel = 0; channel < whole; channel += lanes) {
-      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    if constexpr (!tiles::few_tiles) {
+      for (index channel = 0; channel < whole; channel += lanes) {
+        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
     }
-    if (whole < task.channels) {
-      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    for (index channel = whole; channel < task.channels; channel += lanes) {
+      const index left = task.channels - channel;
+      window<Rule, Forward>(task, number, channel,
+                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
     }
   }
 }
@@ -11057,13 +11649,17 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = task.channels / lanes * lanes;
+  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    for (index channel = 0; channel < whole; channel += lanes) {
-      window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+    if constexpr (!tiles::few_tiles) {
+      for (index channel = 0; channel < whole; channel += lanes) {
+        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
     }
-    if (whole < task.channels) {
-      window<Rule, Forward>(task, number, whole, first_lanes<Scalar>{static_cast<std::size_t>(task.channels - whole)});
+    for (index channel = whole; channel < task.channels; channel += lanes) {
+      const index left = task.channels - channel;
+      window<Rule, Forward>(task, number, channel,
+                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
     }
   }
 }
@@ -11363,14 +11959,6 @@ struct pooling_kernel {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Values of the samples of a tile, from the first one on.
-template <class Value>
-struct images {
-  const layout& of;
-  Value* first;
-  index sample;
-};
-
 /// out (=|+=) left * right + bias, without a bias if it is null.
 template <class Scalar>
 [[gnu::noinline]] void write_product(const product_shape& shape, const Scalar* left, const Scalar* right, Scalar* out,
@@ -11481,24 +12069,26 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
 
 /// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
 /// operand of y^T = W x^T they are read row by row, each element once. Leaves x of each sample, in PyTorch's order, in
-/// `rows`, whose sample 0 is the first. `scratch` has room for x^T and y^T.
+/// `rows`, whose sample 0 is the first. `scratch` has room for x^T and y^T. `inputs`: where the samples' x lie in
+/// PyTorch's order, or null if they are in `in`.
 template <class Scalar>
 void through_weights(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
                      images<Scalar> out, const std::type_identity_t<Scalar>* bias, const deferred_rows<Scalar>& rows,
-                     Scalar* scratch) {
+                     Scalar* scratch, const Scalar* const* inputs) {
   const auto width = static_cast<index>(row.map.view_width());
   const auto outputs = static_cast<index>(row.map.out_channels);
   const layout plain = plain_twin(in.of);
   const bool in_order = in.of.values.plain() && in.of.dense();
   const Scalar* from = in_order ? in.first + in.of.start : scratch;
   const index step = in_order ? in.sample : round_up(width);
-  for (index b = 0; !in_order && b < samples; ++b) {
+  for (index b = 0; !in_order && inputs == nullptr && b < samples; ++b) {
     transfer(in.of, in.first + b * in.sample, plain, scratch + b * step, false);
   }
   for (index k = 0; k < width; k += rows.panel()) {
     Scalar* to = rows.x(row.row_x, width, k, 0);
     for (index b = 0; b < samples; ++b) {
-      std::copy_n(from + b * step + k, rows.columns(width, k), to + b * rows.x_step(width, k));
+      std::copy_n((inputs != nullptr ? inputs[b] : from + b * step) + k, rows.columns(width, k),
+                  to + b * rows.x_step(width, k));
     }
   }
   Scalar* turned = scratch + round_up(width) * samples;
@@ -11560,6 +12150,675 @@ class completion_call {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
+// filtering: 9 products where direct sums take 16
+//
+// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
+//
+//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
+//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
+//
+// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
+// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
+// convolution of these, summed up in the outputs with signs. The gradient of the weights is the same with delta in the
+// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
+//
+// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
+// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
+// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// `count` stretches of `values` elements.
+template <class Scalar>
+struct pair_task {
+  index count = 0;
+  index values = 0;
+  const Scalar* from = nullptr;
+  index from_step = 0;
+  Scalar* to = nullptr;
+  index to_step = 0;
+  bool adds = false;  ///< or subtracts
+  index row = 0;      ///< spread: to the values below and on the right; 0: they do not count
+  index column = 0;
+  bool onto = false;             ///< gather: what is there counts
+  const Scalar* bias = nullptr;  ///< gather: added where nothing is there
+};
+
+template <class Scalar>
+struct pair_kernels {
+  void (*spread)(const pair_task<Scalar>&) noexcept;
+  void (*gather)(const pair_task<Scalar>&) noexcept;
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+#define PERGRAD_FAMILY_TEXT "pergrad/host/pairs_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/pairs_text.hpp - one family of kernels for the transforms of filtering in pairs, a vector at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/pairs.hpp. They only add:
+// there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pairs {
+
+/// Calls f(from, to, lanes) for the vectors of all values of a task.
+template <class Scalar, class Function>
+inline void for_each_value(const pair_task<Scalar>& task, const Function& f) noexcept {
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) { f(from + n, to + n, lanes); });
+  }
+}
+
+template <class Scalar>
+void spread(const pair_task<Scalar>& task) noexcept {
+  const index row = task.row;  // copies: what is stored might be the task
+  const index column = task.column;
+  if (row != 0 && column != 0 && task.adds) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, (lanes.load(from) + lanes.load(from + column)) +
+                          (lanes.load(from + row) + lanes.load(from + row + column)));
+    });
+  } else if (row != 0 && column != 0) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, (lanes.load(from) - lanes.load(from + column)) -
+                          (lanes.load(from + row) - lanes.load(from + row + column)));
+    });
+  } else if (row == 0 && column == 0) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
+  } else if (task.adds) {
+    const index other = row + column;
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(from) + lanes.load(from + other));
+    });
+  } else {
+    const index other = row + column;
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(from) - lanes.load(from + other));
+    });
+  }
+}
+
+template <class Scalar>
+void gather(const pair_task<Scalar>& task) noexcept {
+  if (task.onto && task.adds) {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(to) + lanes.load(from));
+    });
+  } else if (task.onto) {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(to) - lanes.load(from));
+    });
+  } else if (task.bias != nullptr) {
+    const Scalar* from = task.from;
+    Scalar* to = task.to;
+    for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+      for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+        lanes.store(to + n, lanes.load(from + n) + lanes.load(task.bias + n));
+      });
+    }
+  } else {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/pairs_text.hpp - one family of kernels for the transforms of filtering in pairs, a vector at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/pairs.hpp. They only add:
+// there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pairs {
+
+/// Calls f(from, to, lanes) for the vectors of all values of a task.
+template <class Scalar, class Function>
+inline void for_each_value(const pair_task<Scalar>& task, const Function& f) noexcept {
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) { f(from + n, to + n, lanes); });
+  }
+}
+
+template <class Scalar>
+void spread(const pair_task<Scalar>& task) noexcept {
+  const index row = task.row;  // copies: what is stored might be the task
+  const index column = task.column;
+  if (row != 0 && column != 0 && task.adds) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, (lanes.load(from) + lanes.load(from + column)) +
+                          (lanes.load(from + row) + lanes.load(from + row + column)));
+    });
+  } else if (row != 0 && column != 0) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, (lanes.load(from) - lanes.load(from + column)) -
+                          (lanes.load(from + row) - lanes.load(from + row + column)));
+    });
+  } else if (row == 0 && column == 0) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
+  } else if (task.adds) {
+    const index other = row + column;
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(from) + lanes.load(from + other));
+    });
+  } else {
+    const index other = row + column;
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(from) - lanes.load(from + other));
+    });
+  }
+}
+
+template <class Scalar>
+void gather(const pair_task<Scalar>& task) noexcept {
+  if (task.onto && task.adds) {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(to) + lanes.load(from));
+    });
+  } else if (task.onto) {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(to) - lanes.load(from));
+    });
+  } else if (task.bias != nullptr) {
+    const Scalar* from = task.from;
+    Scalar* to = task.to;
+    for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+      for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+        lanes.store(to + n, lanes.load(from + n) + lanes.load(task.bias + n));
+      });
+    }
+  } else {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/pairs_text.hpp - one family of kernels for the transforms of filtering in pairs, a vector at a time
+//
+// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/pairs.hpp. They only add:
+// there is nothing that one family could round and another not.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pairs {
+
+/// Calls f(from, to, lanes) for the vectors of all values of a task.
+template <class Scalar, class Function>
+inline void for_each_value(const pair_task<Scalar>& task, const Function& f) noexcept {
+  const Scalar* from = task.from;
+  Scalar* to = task.to;
+  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) { f(from + n, to + n, lanes); });
+  }
+}
+
+template <class Scalar>
+void spread(const pair_task<Scalar>& task) noexcept {
+  const index row = task.row;  // copies: what is stored might be the task
+  const index column = task.column;
+  if (row != 0 && column != 0 && task.adds) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, (lanes.load(from) + lanes.load(from + column)) +
+                          (lanes.load(from + row) + lanes.load(from + row + column)));
+    });
+  } else if (row != 0 && column != 0) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, (lanes.load(from) - lanes.load(from + column)) -
+                          (lanes.load(from + row) - lanes.load(from + row + column)));
+    });
+  } else if (row == 0 && column == 0) {
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
+  } else if (task.adds) {
+    const index other = row + column;
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(from) + lanes.load(from + other));
+    });
+  } else {
+    const index other = row + column;
+    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(from) - lanes.load(from + other));
+    });
+  }
+}
+
+template <class Scalar>
+void gather(const pair_task<Scalar>& task) noexcept {
+  if (task.onto && task.adds) {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(to) + lanes.load(from));
+    });
+  } else if (task.onto) {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
+      lanes.store(to, lanes.load(to) - lanes.load(from));
+    });
+  } else if (task.bias != nullptr) {
+    const Scalar* from = task.from;
+    Scalar* to = task.to;
+    for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
+      for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
+        lanes.store(to + n, lanes.load(from + n) + lanes.load(task.bias + n));
+      });
+    }
+  } else {
+    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
+  }
+}
+
+template <class Scalar>
+inline constexpr pair_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The kernels of a family, which must be compiled into the program.
+template <class Scalar>
+[[nodiscard]] inline const pair_kernels<Scalar>& pairs_of(kernel_family family) noexcept {
+  return PERGRAD_OF_FAMILY(family, pairs::kernels<Scalar>);
+}
+
+/// One convolution in pairs. `row` and `column` are the steps of the stored image, whose first window begins at x.
+template <class Scalar>
+struct pair_filter {
+  pair_extents of;
+  index row = 0;
+  index column = 0;
+  const pair_kernels<Scalar>& kernels = pairs_of<Scalar>(kernel_family_in_use());
+
+  /// Calls f(m's row, m's column, number) for the nine.
+  template <class Function>
+  static void for_each_part(Function&& f) {
+    for (index part = 0; part < 9; ++part) f(part / 3, part % 3, part);
+  }
+
+  /// The image that x becomes: [patch row][patch column][channel].
+  void spread(const Scalar* x, index m_row, index m_column, Scalar* to) const noexcept {
+    pair_task<Scalar> task;
+    task.count = of.patch_columns();
+    task.values = of.channels;
+    task.from_step = 2 * column;
+    task.to_step = of.channels;
+    task.row = m_row == 1 ? 0 : row;
+    task.column = m_column == 1 ? 0 : column;
+    x += (m_row > 0 ? row : 0) + (m_column > 0 ? column : 0);
+    for (index i = 0; i < of.patch_rows(); ++i) {
+      task.from = x + 2 * i * row;
+      task.to = to + i * of.patch_columns() * of.channels;
+      kernels.spread(task);
+    }
+  }
+  /// The same of delta: d0, d0 + d1 and d1. What lies beyond the image counts as 0.
+  void spread_delta(const Scalar* delta, index delta_row, index delta_column, index m_row, index m_column,
+                    Scalar* to) const noexcept {
+    const index width = of.tile_columns() * of.outputs;
+    pair_task<Scalar> task;
+    task.values = of.outputs;
+    task.from_step = 2 * delta_column;
+    task.to_step = of.outputs;
+    task.adds = true;
+    const index whole = of.width / 2;
+    for (index i = 0; i < of.tile_rows(); ++i) {
+      const bool has_below = 2 * i + 1 < of.height;
+      task.to = to + i * width;
+      if (m_row == 2 && !has_below) {
+        std::fill_n(task.to, width, Scalar{0});
+        continue;
+      }
+      task.row = m_row == 1 && has_below ? delta_row : 0;
+      const Scalar* const from = delta + (2 * i + (m_row == 2 ? 1 : 0)) * delta_row;
+      task.from = from + (m_column == 2 ? delta_column : 0);
+      task.count = whole;
+      task.column = m_column == 1 ? delta_column : 0;
+      kernels.spread(task);
+      if (whole == of.tile_columns()) continue;
+      task.to += whole * of.outputs;
+      if (m_column == 2) {
+        std::fill_n(task.to, of.outputs, Scalar{0});
+        continue;
+      }
+      task.from = from + 2 * whole * delta_column;
+      task.count = 1;
+      task.column = 0;
+      kernels.spread(task);
+    }
+  }
+
+  /// What one of the nine adds to two by two places: calls f(row, column, adds, is first) for each that it reaches.
+  template <class Function>
+  static void for_each_place(index m_row, index m_column, Function&& f) {
+    for (index i = 0; i < 2; ++i) {
+      for (index j = 0; j < 2; ++j) {
+        if (m_row - i < 0 || m_row - i > 1 || m_column - j < 0 || m_column - j > 1) continue;
+        const bool subtracts_row = i == 1 && m_row == 2;
+        const bool subtracts_column = j == 1 && m_column == 2;
+        f(i, j, subtracts_row == subtracts_column, m_row == i && m_column == j);
+      }
+    }
+  }
+
+  /// y = conv(x, kernels) + b of one sample. `panel` holds the packed kernels, `room` of.forward_room() elements.
+  void forward(const Scalar* x, const Scalar* panel, Scalar* y, index y_row, index y_column, const Scalar* bias,
+               Scalar* room) const noexcept {
+    Scalar* const sums = room + of.spread();
+    for_each_part([&](index m_row, index m_column, index part) {
+      spread(x, m_row, m_column, room);
+      const Scalar* const weights = panel + part * of.kernels();
+      const index line_values = of.patch_columns() * of.channels;
+      const index view = of.kernel_rows * of.kernel_columns * of.channels;
+      for (index block = 0; block < of.outputs; block += panel_block) {
+        const index columns = columns_of_block(of.outputs, block);
+        const product_shape shape = coalesce({{{},
+                                               {of.tile_rows(), line_values, of.tile_columns() * of.outputs},
+                                               {of.tile_columns(), of.channels, of.outputs}},
+                                              {{},
+                                               {of.kernel_rows, line_values, of.kernel_columns * of.channels * columns},
+                                               {of.kernel_columns * of.channels, 1, columns}},
+                                              columns});
+        product(shape, static_cast<const Scalar*>(room), weights + block * view, sums + block, epilogue::store{});
+      }
+      pair_task<Scalar> task;
+      task.values = of.outputs;
+      task.from_step = of.outputs;
+      task.to_step = 2 * y_column;
+      task.bias = bias;
+      for_each_place(m_row, m_column, [&](index i, index j, bool adds, bool first) {
+        task.adds = adds;
+        task.onto = !first;
+        task.count = (of.width - j + 1) / 2;
+        for (index r = i; r < of.height; r += 2) {
+          task.from = sums + r / 2 * of.tile_columns() * of.outputs;
+          task.to = y + r * y_row + j * y_column;
+          kernels.gather(task);
+        }
+      });
+    });
+  }
+
+  /// G (=|+=) sum over positions of delta (x) x of one sample, natively [kernel row][kernel column][channel][output].
+  /// `room` holds of.gradient_room() elements.
+  void gradient(const Scalar* x, const Scalar* delta, index delta_row, index delta_column, Scalar* out, bool onto,
+                Scalar* room) const noexcept {
+    Scalar* const deltas = room + of.spread();
+    Scalar* const sums = deltas + of.tiles();
+    const index tap = of.channels * of.outputs;
+    const index line_values = of.patch_columns() * of.channels;
+    for_each_part([&](index m_row, index m_column, index) {
+      spread(x, m_row, m_column, room);
+      spread_delta(delta, delta_row, delta_column, m_row, m_column, deltas);
+      for (index block = 0; block < of.outputs; block += panel_block) {
+        const product_shape shape = coalesce({{{},
+                                               {of.kernel_rows, line_values, of.kernel_columns * tap},
+                                               {of.kernel_columns * of.channels, 1, of.outputs}},
+                                              {{},
+                                               {of.tile_rows(), line_values, of.tile_columns() * of.outputs},
+                                               {of.tile_columns(), of.channels, of.outputs}},
+                                              columns_of_block(of.outputs, block)});
+        product(shape, static_cast<const Scalar*>(room), static_cast<const Scalar*>(deltas + block), sums + block,
+                epilogue::store{});
+      }
+      pair_task<Scalar> task;
+      task.count = of.kernel_columns;
+      task.values = tap;
+      task.from_step = tap;
+      task.to_step = 2 * tap;
+      for_each_place(m_row, m_column, [&](index i, index j, bool adds, bool first) {
+        task.adds = adds;
+        task.onto = onto || !first;
+        for (index p = 0; p < of.kernel_rows; ++p) {
+          task.from = sums + p * of.kernel_columns * tap;
+          task.to = out + ((2 * p + i) * 2 * of.kernel_columns + j) * tap;
+          kernels.gather(task);
+        }
+      });
+    });
+  }
+};
+
+/// `through_windows` in pairs, for a row that says so.
+template <class Scalar>
+void through_pairs(const node_row& row, const Scalar* panel, index samples, images<const Scalar> in, images<Scalar> out,
+                   const std::type_identity_t<Scalar>* bias, Scalar* room) {
+  const pair_filter<Scalar> filter{extents_in_pairs(row.map), in.of.row, in.of.column};
+  const index first = in.of.start - static_cast<index>(row.map.padding.height) * in.of.row -
+                      static_cast<index>(row.map.padding.width) * in.of.column;
+  for (index b = 0; b < samples; ++b) {
+    filter.forward(in.first + b * in.sample + first, panel, out.first + b * out.sample + out.of.start, out.of.row,
+                   out.of.column, bias, room);
+  }
+}
+
+/// A leaf's gradient (=|+=) of one sample, whose x and delta are given.
+template <class Scalar>
+void gradient_in_pairs(const outer_leaf& leaf, const Scalar* x, const Scalar* delta, Scalar* out, bool onto,
+                       Scalar* room) noexcept {
+  const step_axis(&step)[2] = leaf.step;
+  const pair_filter<Scalar> filter{{leaf.view[2].extent, leaf.outputs, step[0].extent, step[1].extent,
+                                    leaf.view[0].extent / 2, leaf.view[1].extent / 2},
+                                   step[0].x,
+                                   step[1].x};
+  filter.gradient(x, delta, step[0].delta, step[1].delta, out, onto, room);
+}
+
+/// Kernels of outputs [first, last) from PyTorch's order into nine times `[block of outputs][pair of rows][pair of
+/// columns][channel][output]`: w0, w0 + w1 and w1 along both axes.
+template <class Scalar>
+inline void pack_pairs(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
+  constexpr index columns_together = 16;
+  const pair_extents of = extents_in_pairs(map);
+  const index width = 2 * of.kernel_columns;
+  const index taps = 2 * of.kernel_rows * width;
+  const index view = of.kernel_rows * of.kernel_columns * of.channels;
+  // A cache line of outputs at a time, turned round: their kernels lie far apart.
+  alignas(64) Scalar rows[2][columns_together * line] = {};
+  const auto in_pairs = [](Scalar a, Scalar b, index m) { return m == 0 ? a : m == 1 ? a + b : b; };
+  for (index n = first; n < last;) {
+    const index together = std::min(line - n % line, last - n);
+    const index block = n / panel_block * panel_block;
+    const index block_width = columns_of_block(of.outputs, block);
+    Scalar* const to = panel + block * view + n - block;
+    for (index c = 0; c < of.channels; ++c) {
+      const Scalar* const from = weights + (n * of.channels + c) * taps;
+      for (index p = 0; p < of.kernel_rows; ++p) {
+        for (index s = 0; s < width; s += columns_together) {
+          const index here = std::min(columns_together, width - s);
+          for (index r = 0; r < 2; ++r) {
+            transpose(from + (2 * p + r) * width + s, of.channels * taps, together, here, rows[r], line);
+          }
+          for (index q = 0; q < here / 2; ++q) {
+            const index pair = p * of.kernel_columns + s / 2 + q;
+            for (index part = 0; part < 9; ++part) {
+              Scalar* const out = to + part * of.kernels() + (pair * of.channels + c) * block_width;
+              for (index j = 0; j < together; ++j) {
+                const index at = 2 * q * line + j;
+                out[j] = in_pairs(in_pairs(rows[0][at], rows[0][at + line], part % 3),
+                                  in_pairs(rows[1][at], rows[1][at + line], part % 3), part / 3);
+              }
+            }
+          }
+        }
+      }
+    }
+    n += together;
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go out
 
 namespace pergrad::inline v0_1::on_host {
@@ -11582,6 +12841,10 @@ class tile_values {
     for (index b = 0; b < samples; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
+      if constexpr (table.input_in_place) {
+        inputs_[static_cast<std::size_t>(b)] = static_cast<const scalar*>(source.input(source.context, sample));
+        continue;
+      }
       scalar* values = at(to.value, b);
       if constexpr (varies) {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
@@ -11602,6 +12865,11 @@ class tile_values {
       }
     }
     trim(0, 0, samples, false);
+  }
+
+  /// The tile's samples from `first` on in the batch, if the node's input is read there; else null.
+  [[nodiscard]] const scalar* const* inputs_of(const node_row& row, index first) const noexcept {
+    return table.input_in_place && table.storage[row.in] == 0 ? inputs_.data() + first : nullptr;
   }
 
   /// Positions of slot `which` that are there, of a sample of the tile.
@@ -11638,7 +12906,7 @@ class tile_values {
     const slot& in = table.slots[row.in];
     const slot& out = table.slots[row.out];
     if (row.kind == node_kind::affine) {
-      fill_zero(in.value_layout, at(in.value, b));
+      if (inputs_of(row, 0) == nullptr) fill_zero(in.value_layout, at(in.value, b));
       fill_zero(out.gradient_layout, at(out.gradient, b));
       return;
     }
@@ -11774,6 +13042,7 @@ class tile_values {
 
   const scalar* parameters_;
   scalar* workspace_;
+  std::array<const scalar*, table.input_in_place ? static_cast<std::size_t>(table.tile) : 1> inputs_{};
   std::array<std::uint32_t, static_cast<std::size_t>(table.tile)> records_{};
   std::array<std::array<std::uint32_t, static_cast<std::size_t>(table.tile)>, varies ? size + 1 : 1> lengths_{};
 };
@@ -12721,6 +13990,7 @@ class passes : public tile_values<Network> {
   }
   static constexpr bool has_staged = any_node([](const node_row& row) { return row.staged; });
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
+  static constexpr bool has_pairs = any_node([](const node_row& row) { return row.in_pairs; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
   using tile_function = void (*)(tile_view<scalar>&);
@@ -12793,7 +14063,13 @@ class passes : public tile_values<Network> {
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
-                        at(table.scratch, 0));
+                        at(table.scratch, 0), base::inputs_of(row, begin));
+        return;
+      }
+    }
+    if constexpr (has_pairs) {
+      if (row.in_pairs) {
+        through_pairs(row, panels_ + row.forward_panel, end - begin, x, y, bias_of(row), at(table.winograd, 0));
         return;
       }
     }
@@ -13092,7 +14368,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
                                         static_cast<scalar>(sum.scale),
                                         sum.accumulate || chunk_first > 0,
                                         sum.out + leaf.parameters,
-                                        tape_access::worker_room(tape, worker)};
+                                        tape_access::weighted_room(tape, worker)};
         if (sum.squares) {
           form.form_squares(first, count);
         } else {
@@ -13199,6 +14475,7 @@ struct other_ways {
   using scalar = typename Network::scalar;
   norm_part (*gram)(const leaf_kernel<scalar>&, index sample);
   norm_part (*direct)(const leaf_kernel<scalar>&, index sample);
+  void (*one_by_one)(worker<Network>&, passes<Network>&, std::size_t first, index samples);
   void (*second_pass)(worker<Network>&, passes<Network>&, const sum_request<scalar>&, std::size_t first, index begin,
                       index end, scalar* sum);
 };
@@ -13231,14 +14508,40 @@ template <class Network, class Scalar>
     return others->direct(kernel, sample);
   }
 }
-/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
+/// Has the network a block whose gradients are filtered in pairs?
+template <class Network>
+inline constexpr bool has_pairs = any_outer<Network>([](const outer_leaf& leaf) { return leaf.in_pairs; });
+
+/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. What
+/// lay there goes where `before` says.
 template <class Network, class Scalar>
 [[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
-                                   [[maybe_unused]] Scalar* scratch) {
+                                   [[maybe_unused]] Scalar* scratch, epilogue::earlier<Scalar> before) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
     if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, scratch);
   }
-  return kernel.instantiate(sample, gradient);
+  if constexpr (has_pairs<Network>) {
+    if (kernel.leaf.in_pairs) {
+      if (before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, gradient, kernel.leaf.size());
+      gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), gradient, false, scratch);
+      return squares(static_cast<const Scalar*>(gradient), kernel.leaf.size());
+    }
+  }
+  return kernel.instantiate(sample, gradient, before);
+}
+/// Adds the samples' gradients to `out`. `room`: for scaled deltas.
+template <class Network, class Scalar>
+void add_gradients(const leaf_kernel<Scalar>& kernel, index samples, Scalar* out, Scalar* scratch,
+                   [[maybe_unused]] Scalar* room) {
+  if constexpr (has_pairs<Network>) {
+    if (kernel.leaf.in_pairs) {
+      for (index b = 0; b < samples; ++b) {
+        gradient_in_pairs(kernel.leaf, kernel.x(b, 0), kernel.delta(b, 0), out, true, room);
+      }
+      return;
+    }
+  }
+  kernel.add_sum(samples, out, scratch);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -13372,6 +14675,12 @@ template <class Network>
 void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
+  constexpr bool has_pairs = [] {
+    for (const node_row& row : table.nodes) {
+      if (row.in_pairs) return true;
+    }
+    return false;
+  }();
   index tasks = 0;
   for (const node_row& row : table.nodes) tasks += pack_tasks(row);
   executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
@@ -13389,6 +14698,13 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index first = task * outputs_per_task(row);
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
+      if constexpr (has_pairs) {
+        if (row.in_pairs) {
+          pack_pairs(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
+          if (for_dx) pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
+          return;
+        }
+      }
       if constexpr (table.winograd.sample > 0) {
         if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
           pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
@@ -13490,6 +14806,51 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/kept_rooms.hpp - where gradients lie that a tile keeps until its samples' weights are known
+//
+// Where the plan alone decides, a sample keeps what the plan instantiates, side by side; all blocks have their places
+// only where somebody asks for every gradient. Gradients that come late (leaf_tables.hpp) are formed when the backward
+// pass is through and gone before the next tile comes: they lie over what nobody reads in between, rooms for the time
+// of one call and values and gradients of layers, so that a private step takes no memory of its own for them.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One thread's room for kept gradients.
+template <class Network>
+struct kept_rooms {
+  using scalar = typename Network::scalar;
+  static constexpr const auto& table = program<Network>::table;
+
+  scalar* workspace;
+  scalar* room;
+  bool as_planned;  ///< nobody asks for more gradients than the plan forms, nor for other methods
+  index sample;     ///< from a sample's gradients to the next one's
+
+  /// `takes_turns`: late gradients have one room for all samples. `every`: of a sample, in the native order.
+  kept_rooms(const run_request<scalar>& request, bool takes_turns, index every, scalar* of_workspace, scalar* of_room)
+      : workspace{of_workspace},
+        room{of_room},
+        as_planned{request.method == norm_method::automatic && !request.needs_every_gradient() &&
+                   (takes_turns || !table.has_late)},
+        sample{as_planned ? table.kept_sample : every} {}
+
+  /// All of a sample, for a block of `node`. Samples of different parts share the room for gradients of the nodes that
+  /// they go through one after the other.
+  [[nodiscard]] scalar* of_sample(index number, std::size_t node) const noexcept {
+    return room + (node + 1 <= table.split ? number % table.cache_tile : number) * sample;
+  }
+  template <class Leaf>
+  [[nodiscard]] scalar* gradient(index number, const Leaf& leaf) const noexcept {
+    return of_sample(number, leaf.node) + (as_planned ? leaf.kept : leaf.native);
+  }
+  /// Of a late leaf, whichever sample's turn it is.
+  [[nodiscard]] scalar* late_gradient(const outer_leaf& leaf) const noexcept {
+    if (!as_planned) return room + leaf.native;
+    return (leaf.in_workspace ? workspace : room) + leaf.kept;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/leaf_sums.hpp - what the leaves of a node add to a lane's sum for some samples of a tile
 
 namespace pergrad::inline v0_1::on_host {
@@ -13504,20 +14865,11 @@ struct leaf_sums {
 
   const run_request<scalar>& request;
   const scalar* workspace;
-  scalar* kept;
+  kept_rooms<Network> kept;
   scalar* scaled;
-  index kept_sample;  ///< from a sample's kept gradient to the next one's
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
-
-  /// Samples of different parts share the room for gradients of the nodes that they go through one after the other.
-  [[nodiscard]] scalar* kept_gradient(index sample, std::size_t node, index native) {
-    return kept + (node + 1 <= table.split ? sample % table.cache_tile : sample) * kept_sample + native;
-  }
-
-  /// The same of leaves that come late, if samples take turns in one room.
-  [[nodiscard]] scalar* late_gradient(index native) { return kept + native; }
 
   /// The ordinary gradient: the same leaves with every weight 1, one product a block, nothing kept.
   void add_unit_sums(std::size_t node, index begin, index end, scalar* sums) {
@@ -13531,7 +14883,7 @@ struct leaf_sums {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      kernel.add_sum(end - begin, sum + table.outer[k].native, scratch);
+      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, scratch, scaled);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -13545,24 +14897,28 @@ struct leaf_sums {
 
   /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
   /// other.
-  [[gnu::noinline]] void add_kept(std::size_t node, index native, index count, index begin, index end,
-                                  const weight_table& weights, bool squared, scalar* sum) {
+  template <class Leaf>
+  [[gnu::noinline]] void add_kept(const Leaf& leaf, index begin, index end, const weight_table& weights, bool squared,
+                                  scalar* sum) {
+    const index native = leaf.native;
+    const index count = leaf.native_count();
     std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
     std::size_t term_count = 0;
     for (index b = begin; b < end; ++b) {
       const scalar weight = weights[static_cast<std::size_t>(b)];
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const scalar* gradient = kept_gradient(b, node, native);
-      if (squared) {
-        add_scaled_squares_to(sum + native, weight, gradient, count);
-      } else {
-        terms[term_count++] = {weight, gradient};
-      }
+      terms[term_count++] = {weight, kept.gradient(b, leaf)};
     }
+    const auto all = std::span{terms}.first(term_count);
     constexpr index stretch = index{1} << 12;
     for (index first = 0; first < count; first += stretch) {
-      add_all_scaled_to<scalar>(sum + native + first, std::span{terms}.first(term_count), first,
-                                std::min(stretch, count - first));
+      const index here = std::min(stretch, count - first);
+      scalar* to = sum + native + first;
+      if (!squared) {
+        add_all_scaled_to<scalar>(to, all, first, here);
+        continue;
+      }
+      for (const scaled_stretch<scalar>& term : all) add_scaled_squares_to(to, term.weight, term.from + first, here);
     }
   }
 
@@ -13582,7 +14938,7 @@ struct leaf_sums {
       if (leaf.deferred) continue;  // the first pass has left its rows
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(node, leaf.native, leaf.size(), begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
       } else if (leaf.delta_stride == 1) {
         kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
       } else {
@@ -13593,46 +14949,13 @@ struct leaf_sums {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(node, leaf.native, leaf.count, begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
         continue;
       }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
     }
   }
 };
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/rows.hpp - one sample's gradient, written out in PyTorch's order
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Writes a sample's kept gradient, and its segments of tables, times `weight_of(node)` if `weighted`. A weight of 0 is
-/// chosen, not multiplied.
-template <class Network, class SegmentsOf, class WeightOf>
-void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_of, bool weighted,
-               const WeightOf& weight_of, typename Network::scalar* row) {
-  using scalar = typename Network::scalar;
-  constexpr const auto& table = program<Network>::table;
-  for (std::size_t k = 0; k != table.outer_count; ++k) {
-    const outer_leaf& leaf = table.outer[k];
-    if (!leaf.use.first) continue;
-    const auto weight = weight_of(leaf.node);
-    for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
-                       [&](index p, index n) { row[p] = weighted && weight == 0 ? scalar{0} : weight * kept[n]; });
-  }
-  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-    const elementwise_leaf& leaf = table.elementwise[k];
-    if (!leaf.use.first) continue;
-    const auto weight = weight_of(leaf.node);
-    for (index i = 0; i < leaf.count; ++i) {
-      row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
-    }
-  }
-  for (std::size_t k = 0; k != table.sparse_count; ++k) {
-    const sparse_leaf& leaf = table.sparse[k];
-    if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
-  }
-}
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -13663,9 +14986,11 @@ struct worker {
   /// Does each sample's gradient of a late leaf take the room of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
-  leaf_sums<Network> leaves{request, workspace,
-                            tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride, scaled,
-                            forms_deferred(request) ? table.native_size : table.lane_size};
+  kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
+                           workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
+  scalar* waiting = nullptr;  ///< the sum that the late gradients of the sample before have not joined yet
+  std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> late_weights{};
+  leaf_sums<Network> leaves{request, workspace, kept, scaled};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -13683,11 +15008,7 @@ struct worker {
     passes<Network> pass{network, tape_access::panels(tape), workspace, rows_of(first), request.randomness};
     pass.load(source, first, samples);
     if (one_by_one && facts_wanted) {
-      // naive and multi send one sample after the other through the whole network; only what is kept differs.
-      for (index b = 0; b < samples; ++b) {
-        forward_backward(pass, first, b, b + 1);
-        collect_all(pass, first, b, b + 1);
-      }
+      others->one_by_one(*this, pass, first, samples);
       conclude(pass, first, 0, samples, sums);
       return;
     }
@@ -13727,25 +15048,21 @@ struct worker {
     if constexpr (table.has_late) {
       for (index b = begin; takes_turns && b < end; ++b) {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
-          if (table.outer[k].late) collect_outer(table.outer[k], b, b + 1);
+          if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
         }
-        add_late(pass, first, b, sums);
+        // Where there is one sum, a sample's late gradients join it while the next sample's take their room.
+        waiting = request.sum_count == 1 && b + 1 < end ? sums : nullptr;
+        if (waiting == nullptr) {
+          add_late(pass, first, b, sums);
+        } else {
+          weigh(pass, request.sums[0], first, b, late_weights.data());
+        }
       }
     }
     observe(pass, first, begin, end);
     if (!facts_wanted) return;
-    write_rows(pass, first, begin, end);
+    if (request.rows != nullptr) request.write_rows(this, &pass, first, begin, end);
     form_sums(pass, first, begin, end, sums);
-  }
-
-  [[gnu::noinline]] void forward_backward(passes<Network>& pass, std::size_t first, index begin, index end) {
-    pass.forward(begin, end);
-    evaluate_loss(pass, first, begin, end);
-    pass.backward(begin, end, [](std::size_t, index, index) {});
-  }
-  void collect_all(passes<Network>& pass, std::size_t first, index begin, index end) {
-    if (begin == 0) clear_parts(table.tile);
-    for (std::size_t node = program::size; node-- > 0;) collect(pass, first, node, begin, end);
   }
 
   [[gnu::noinline]] void evaluate_loss(passes<Network>& pass, std::size_t first, index begin, index end) {
@@ -13789,17 +15106,16 @@ struct worker {
     }
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
-      if (!in_one_room(table.outer[k])) collect_outer(table.outer[k], begin, end);
+      if (!in_one_room(table.outer[k])) collect_outer(pass, table.outer[k], begin, end);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        const double squared =
-            instantiate(leaf, workspace, b, leaves.kept_gradient(b, node, leaf.native), !leaf.use.last);
+        const double squared = instantiate(leaf, workspace, b, kept.gradient(b, leaf), !leaf.use.last);
         if (!leaf.use.first) continue;
         part(b, node).squared += squared;
-        if (request.direction != nullptr) project(b, node, leaf.native, leaf.count);
+        if (request.direction != nullptr) project(b, leaf);
       }
     }
   }
@@ -13807,8 +15123,8 @@ struct worker {
   /// Is the block's gradient not formed before all of the sample's others?
   [[nodiscard]] bool in_one_room(const outer_leaf& leaf) const noexcept { return takes_turns && leaf.late; }
   /// Norms of one block and, where kept, gradients.
-  void collect_outer(const outer_leaf& leaf, index begin, index end) {
-    const leaf_kernel<scalar> kernel{leaf, workspace};
+  void collect_outer(const passes<Network>& pass, const outer_leaf& leaf, index begin, index end) {
+    const leaf_kernel<scalar> kernel{leaf, workspace, 0, pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = request.method_of(leaf, every_gradient);
     for (index b = begin; b < end; ++b) {
       norm_part& to = part(b, leaf.node);
@@ -13823,24 +15139,32 @@ struct worker {
           to += norm_by_sum<Network>(kernel, b, others);
           break;
         default: {
-          scalar* gradient =
-              in_one_room(leaf) ? leaves.late_gradient(leaf.native) : leaves.kept_gradient(b, leaf.node, leaf.native);
-          const double squared = form_gradient<Network>(kernel, b, gradient, scaled);
+          scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
+          const double squared = form_gradient<Network>(kernel, b, gradient, scaled, before(leaf));
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
           }
-          if (leaf.use.first && request.direction != nullptr) project(b, leaf.node, leaf.native, leaf.size());
+          if (leaf.use.first && request.direction != nullptr) project(b, leaf);
           break;
         }
       }
     }
   }
 
-  void project(index b, std::size_t node, index native, index count) {
+  /// Where the gradient goes in whose room a block's is formed.
+  [[nodiscard]] epilogue::earlier<scalar> before(const outer_leaf& leaf) const noexcept {
+    if (waiting == nullptr || !leaf.late) return {};
+    const scalar weight = late_weights[request.sums[0].per_layer ? table.layer_group[leaf.node] : 0];
+    if (weight == 0) return {};  // not multiplied: a non-finite gradient must contribute nothing
+    return {weight, waiting + leaf.native};
+  }
+
+  template <class Leaf>
+  void project(index b, const Leaf& leaf) {
     projections[static_cast<std::size_t>(b)] +=
-        dot(static_cast<const scalar*>(leaves.kept_gradient(b, node, native)),
-            static_cast<const scalar*>(tape_access::direction(tape) + native), count);
+        dot(static_cast<const scalar*>(kept.gradient(b, leaf)),
+            static_cast<const scalar*>(tape_access::direction(tape) + leaf.native), leaf.native_count());
   }
   [[nodiscard, gnu::noinline]] sample_facts<scalar> facts_of(passes<Network>& pass, std::size_t first, index b) {
     sample_facts<scalar> facts;
@@ -13877,36 +15201,18 @@ struct worker {
     }
   }
 
-  [[gnu::noinline]] void write_rows(passes<Network>& pass, std::size_t first, index begin, index end) {
-    if (request.rows == nullptr) return;
-    for (index b = begin; b < end; ++b) {
-      scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
-                                       static_cast<index>(Network::parameter_count);
-      std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
-      const bool weighted = request.row_weights != nullptr;
-      if (weighted) weigh(pass, *request.row_weights, first, b, weights.data());
-      const auto weight_of = [&](std::size_t node) {
-        return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
-      };
-      write_row<Network>(
-          leaves.kept_gradient(b, 0, 0), [&](std::size_t leaf) { return sparse.of(first, leaf, b); }, weighted,
-          weight_of, row);
-    }
-  }
-
   /// The late gradients of a sample, before the next sample's take their room.
   [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
-    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
-      weigh(pass, sum, first, b, weights.data());
+      weigh(pass, sum, first, b, late_weights.data());
       for (std::size_t k = 0; k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
-        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
+        const scalar weight = late_weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
-                      static_cast<const scalar*>(leaves.late_gradient(leaf.native)), leaf.size());
+                      static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
       }
     }
   }
@@ -13973,9 +15279,9 @@ struct worker {
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
         if (in_one_room(leaf)) return;
-        leaves.add_kept(leaf.node, leaf.native, leaf.size(), begin, end, leaf_weights, request_sum.squares, sum);
+        leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        kernel.add_sum(end - begin, sum + leaf.native, scaled);
+        add_gradients<Network>(kernel, end - begin, sum + leaf.native, scaled, scaled);
       } else {
         for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
@@ -13988,7 +15294,7 @@ struct worker {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
-      leaves.add_kept(leaf.node, leaf.native, leaf.count, begin, end, leaf_weights, request_sum.squares, sum);
+      leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
     }
   }
 };
@@ -14244,6 +15550,18 @@ class engine {
 
 namespace pergrad::inline v0_1::on_host {
 
+/// naive and multi send one sample after the other through the whole network; only what is kept differs.
+template <class Network>
+void collect_one_by_one(worker<Network>& state, passes<Network>& pass, std::size_t first, index samples) {
+  state.clear_parts(samples);
+  for (index b = 0; b < samples; ++b) {
+    pass.forward(b, b + 1);
+    state.evaluate_loss(pass, first, b, b + 1);
+    pass.backward(b, b + 1, [](std::size_t, index, index) {});
+    for (std::size_t node = program<Network>::size; node-- > 0;) state.collect(pass, first, node, b, b + 1);
+  }
+}
+
 /// Ghost clipping's second pass. It is the first one again, bit by bit; the weights meet the factors, not the losses
 /// as in the papers: a loss times w makes a backward pass that rounds in its own way, and the clip bound would only
 /// hold about.
@@ -14270,6 +15588,7 @@ template <class Network>
 inline constexpr other_ways<Network> every_way{
     .gram = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.gram(sample); },
     .direct = [](const leaf_kernel<typename Network::scalar>& kernel, index sample) { return kernel.direct(sample); },
+    .one_by_one = &collect_one_by_one<Network>,
     .second_pass = &second_pass_sum<Network>};
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -15275,6 +16594,62 @@ requires detail::scalar_pairing<Left, Right>
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/host/rows.hpp - samples' gradients, written out in PyTorch's order
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Writes a sample's kept gradient, and its segments of tables, times `weight_of(node)` if `weighted`. A weight of 0 is
+/// chosen, not multiplied.
+template <class Network, class SegmentsOf, class WeightOf>
+void write_row(const typename Network::scalar* kept, const SegmentsOf& segments_of, bool weighted,
+               const WeightOf& weight_of, typename Network::scalar* row) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  for (std::size_t k = 0; k != table.outer_count; ++k) {
+    const outer_leaf& leaf = table.outer[k];
+    if (!leaf.use.first) continue;
+    const auto weight = weight_of(leaf.node);
+    for_each_parameter(leaf, 0, leaf.groups * leaf.view_width(),
+                       [&](index p, index n) { row[p] = weighted && weight == 0 ? scalar{0} : weight * kept[n]; });
+  }
+  for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+    const elementwise_leaf& leaf = table.elementwise[k];
+    if (!leaf.use.first) continue;
+    const auto weight = weight_of(leaf.node);
+    for (index i = 0; i < leaf.count; ++i) {
+      row[leaf.parameters + i] = weighted && weight == 0 ? scalar{0} : weight * kept[leaf.native + i];
+    }
+  }
+  for (std::size_t k = 0; k != table.sparse_count; ++k) {
+    const sparse_leaf& leaf = table.sparse[k];
+    if (leaf.use.first) write_segments(leaf, segments_of(k), weight_of(leaf.node), row + leaf.parameters);
+  }
+}
+
+/// The rows of samples begin .. end - 1 of a tile, as `run_request::write_rows` is called.
+template <class Network>
+void write_rows(void* of_worker, void* of_passes, std::size_t first, index begin, index end) {
+  using scalar = typename Network::scalar;
+  constexpr const auto& table = program<Network>::table;
+  auto& state = *static_cast<worker<Network>*>(of_worker);
+  auto& pass = *static_cast<passes<Network>*>(of_passes);
+  const run_request<scalar>& request = state.request;
+  for (index b = begin; b < end; ++b) {
+    scalar* row = request.rows + static_cast<index>(first - request.first + static_cast<std::size_t>(b)) *
+                                     static_cast<index>(Network::parameter_count);
+    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
+    const bool weighted = request.row_weights != nullptr;
+    if (weighted) state.weigh(pass, *request.row_weights, first, b, weights.data());
+    const auto weight_of = [&](std::size_t node) {
+      return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
+    };
+    write_row<Network>(
+        state.kept.of_sample(b, 0), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted,
+        weight_of, row);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1 {
 
@@ -15457,6 +16832,7 @@ class materialised_gradients : public detail::expression_tag {
     request.backward = true;
     request.norms = true;
     request.rows = out.data();
+    request.write_rows = &on_host::write_rows<typename std::remove_cvref_t<decltype(leaf())>::network_type>;
     if constexpr (Clipped) {
       gradients_.weigh_into(weights_);
       request.row_weights = &weights_;
@@ -15532,6 +16908,7 @@ class gram_of : public detail::expression_tag {
     request.backward = true;
     request.norms = true;
     request.rows = rows_.data();
+    request.write_rows = &on_host::write_rows<typename Leaf::network_type>;
   }
   void finish(const host& executor, std::span<double> out) const {
     constexpr std::size_t width = Leaf::network_type::parameter_count;
@@ -17645,6 +19022,7 @@ struct float_format<float> {
   static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
   static constexpr float exp_lowest = -104.0F;
+  static constexpr float exp_normal_lowest = -87.0F;
   static constexpr float exp_highest = 89.0F;
   static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
   static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
@@ -17667,6 +19045,7 @@ struct float_format<double> {
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   static constexpr double tiny = 0x1p-54;
   static constexpr double exp_lowest = -746.0;
+  static constexpr double exp_normal_lowest = -708.0;
   static constexpr double exp_highest = 710.0;
   static constexpr double expm1_lowest = -38.0;
   static constexpr double tanh_highest = 20.0;
@@ -17816,6 +19195,12 @@ template <class Value>
 template <class Value>
 [[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
   return detail::exp_with_error(x).value;
+}
+
+/// e^x of x <= 0, and 0 where that is hardly a normal number (x < -87, of double -708): a softmax's powers.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_or_zero(Value x) noexcept {
+  return select(x < splat<Value>(detail::format_of<Value>::exp_normal_lowest), Value{}, detail::exp_normal(x));
 }
 
 /// e^x - 1, to full relative accuracy near 0.
@@ -18900,7 +20285,21 @@ struct conv_transpose2d {
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
 // take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
 //
+// Where that takes fewer multiply-adds, and nothing is causal or dropped, scores lie the other way round
+// (detail/attention_by_keys.hpp).
+//
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
+
+// pergrad/detail/attention_by_keys.hpp - a head's attention with its scores turned: keys are their rows, queries their
+// columns
+//
+// The formulas of detail/attention.hpp, each transposed but the last two:
+//     S^T = K Q^T / sqrt(d),    P^T = softmax of each column of S^T,    Y^T = V^T P^T
+//     dP^T = V dY^T,    dS^T = P^T o (dP^T - columnsum(dY^T o Y^T)) / sqrt(d),
+//     dQ^T = K^T dS^T,    dK = dS^T Q,    dV = P^T dY
+// A product's columns are padded to whole vectors. Heads are narrow, 25 features take two vectors of 16 lanes, while a
+// sequence has many queries: Y^T and dQ^T have them as columns. Maxima and sums of a softmax go from row to row, so no
+// lane asks another one. Y stays transposed: what reads it does so with strides.
 
 // pergrad/detail/attention_layout.hpp - options of attention layers, where their values and parameters lie, first
 // values
@@ -18966,6 +20365,7 @@ struct attention_layout {
   std::ptrdiff_t heads = 0;
   std::ptrdiff_t width = 0;  ///< of a head
   bool causal = false;
+  bool by_keys = false;  ///< are scores stored [keys][queries] (detail/attention_by_keys.hpp)?
   std::uint32_t threshold = 0;
   double kept = 1;
 
@@ -18974,14 +20374,17 @@ struct attention_layout {
   std::ptrdiff_t key = 0;
   std::ptrdiff_t value = 0;
   std::ptrdiff_t memory_step = 0;
-  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
-  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
+  std::ptrdiff_t context = 0;  ///< saved: the heads' results side by side; these are its strides
+  std::ptrdiff_t context_position = 0;
+  std::ptrdiff_t context_feature = 1;
+  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step], by keys [heads][keys][score_step]
+  std::ptrdiff_t head_scores = 0;    ///< from one head's to the next one's
   std::ptrdiff_t score_step = 0;
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
-  std::ptrdiff_t score_gradients = 0;  ///< scratch: [queries][score_step]
-  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
+  std::ptrdiff_t turned = 0;           ///< scratch: what of a head is turned, [width][score_step]; before it dY
+  std::ptrdiff_t score_gradients = 0;  ///< scratch: as a head's probabilities
+  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width], by keys [width][score_step]
   std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
   std::size_t scratch_count = 0;
 
@@ -19003,6 +20406,17 @@ struct attention_layout {
   [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
 };
 
+/// Do the products of a head take no more vectors of multiply-adds with queries as columns of the scores than with
+/// keys? Not of wide heads over few queries, whose products would be one vector wide. Causal layers skip keys, and
+/// dropout numbers probabilities query by query.
+[[nodiscard]] constexpr bool scores_by_keys(const attention_layout& at) noexcept {
+  constexpr auto vectors = [](std::ptrdiff_t columns) { return (columns + 15) / 16; };
+  const std::ptrdiff_t keys = at.positions + at.extra;
+  const std::ptrdiff_t by_queries = at.queries * at.width * vectors(keys) + 2 * at.queries * keys * vectors(at.width);
+  const std::ptrdiff_t by_keys = 2 * keys * at.width * vectors(at.queries) + at.queries * keys * vectors(at.width);
+  return !at.causal && at.threshold == 0 && vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
+}
+
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
 [[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
                                                            const attention_options& options) noexcept {
@@ -19019,9 +20433,12 @@ struct attention_layout {
   at.threshold = options.threshold;
   at.kept = options.kept;
   const std::ptrdiff_t keys = at.positions + at.extra;
-  at.score_step = whole_lines(keys);
+  at.by_keys = scores_by_keys(at);
+  at.score_step = whole_lines(at.by_keys ? at.queries : keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
-  const std::ptrdiff_t scores = at.queries * at.score_step;
+  at.head_scores = (at.by_keys ? keys : at.queries) * at.score_step;
+  at.context_position = at.by_keys ? 1 : at.features;
+  at.context_feature = at.by_keys ? at.score_step : 1;
 
   at.query_step = (own ? 3 : 1) * at.features;
   at.query = own ? at.extra * at.query_step : 0;
@@ -19029,14 +20446,14 @@ struct attention_layout {
   at.value = at.key + at.features;
   at.memory_step = (own ? 3 : 2) * at.features;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
-  at.probabilities = at.context + whole_lines(at.queries * at.features);
-  at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * scores);
+  at.probabilities = at.context + whole_lines((at.by_keys ? at.score_step : at.queries) * at.features);
+  at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
 
   at.turned = whole_lines(at.queries * at.features);
   at.score_gradients = at.turned + at.width * at.score_step;
-  at.query_gradients = at.score_gradients + scores;
-  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
-  at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? scores : 0));
+  at.query_gradients = at.score_gradients + at.head_scores;
+  at.dropped = at.query_gradients + whole_lines((at.by_keys ? at.score_step : at.queries) * at.width);
+  at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? at.head_scores : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;
   at.learned_key = at.bias + (options.bias ? 3 * at.features : 0);
@@ -19090,47 +20507,10 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+// pergrad/detail/attention_softmax.hpp - the softmax of scores and its gradient, row by row or columns side by side,
+// and the dropout behind it
 
 namespace pergrad::inline v0_1::detail {
-
-/// A product of every position's row with one matrix. Samples of varying length stop at their length.
-template <class Scalar>
-struct positions_product {
-  std::ptrdiff_t depth = 0;  ///< of the matrix [depth][columns]
-  std::ptrdiff_t columns = 0;
-  const Scalar* left = nullptr;
-  std::ptrdiff_t left_sample = 0;
-  std::ptrdiff_t left_row = 0;
-  const Scalar* right = nullptr;
-  const Scalar* bias = nullptr;  ///< null: none
-  Scalar* out = nullptr;
-  std::ptrdiff_t out_sample = 0;
-  std::ptrdiff_t out_row = 0;
-};
-
-/// `lengths`: null if all samples have all `positions`.
-template <class Tile, class Scalar>
-void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                        const positions_product<Scalar>& of) {
-  const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
-  for (std::ptrdiff_t b = 0; b < groups; ++b) {
-    const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
-    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
-    const Scalar* left = of.left + b * of.left_sample;
-    Scalar* out = of.out + b * of.out_sample;
-    if (of.bias != nullptr) {
-      Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                           {{}, {}, {of.depth, 1, of.columns}},
-                           of.columns},
-                          left, of.right, out, of.bias);
-    } else {
-      Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                      {{}, {}, {of.depth, 1, of.columns}},
-                      of.columns},
-                     left, of.right, out);
-    }
-  }
-}
 
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
 template <class Scalar>
@@ -19154,7 +20534,7 @@ void softmax_row(Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar 
   for (std::ptrdiff_t k = 0; k < padded; k += lanes) {
     const vector power =
         on_host::in_packs<Scalar>((on_host::load(row + k) - on_host::splat(largest)) * on_host::splat(scale),
-                                  [](auto exponent) { return math::exp(exponent); });
+                                  [](auto exponent) { return math::exp_or_zero(exponent); });
     on_host::store(row + k, power);
     if (k < whole) sums += power;
   }
@@ -19216,6 +20596,56 @@ void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t c
   std::fill(dropped + count, dropped + step, Scalar{0});
 }
 
+/// The first `keys` scores of each of `columns` queries, one query a column, times `scale`, become probabilities.
+template <class Scalar>
+void softmax_columns(Scalar* scores, std::ptrdiff_t keys, std::ptrdiff_t columns, std::ptrdiff_t step,
+                     Scalar scale) noexcept {
+  using vector = on_host::vector<Scalar>;
+  on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
+    Scalar* const column = scores + first;
+    constexpr Scalar lowest = std::numeric_limits<Scalar>::lowest();
+    vector most[] = {on_host::splat(lowest), on_host::splat(lowest), on_host::splat(lowest), on_host::splat(lowest)};
+    const auto larger = [](vector a, vector b) { return vector{a < b ? b : a}; };
+    std::ptrdiff_t k = 0;
+    for (; k + 4 <= keys; k += 4) {  // chains that do not wait for each other
+      most[0] = larger(most[0], lanes.load(column + k * step));
+      most[1] = larger(most[1], lanes.load(column + (k + 1) * step));
+      most[2] = larger(most[2], lanes.load(column + (k + 2) * step));
+      most[3] = larger(most[3], lanes.load(column + (k + 3) * step));
+    }
+    for (; k < keys; ++k) most[0] = larger(most[0], lanes.load(column + k * step));
+    const vector largest = larger(larger(most[0], most[1]), larger(most[2], most[3]));
+    vector sum{};
+    for (k = 0; k < keys; ++k) {
+      const vector power = on_host::in_packs<Scalar>((lanes.load(column + k * step) - largest) * on_host::splat(scale),
+                                                     [](auto exponent) { return math::exp_or_zero(exponent); });
+      lanes.store(column + k * step, power);
+      sum += power;
+    }
+    const vector share = on_host::splat(Scalar{1}) / sum;
+    for (k = 0; k < keys; ++k) lanes.store(column + k * step, lanes.load(column + k * step) * share);
+  });
+}
+
+/// Turns the gradients of columns of probabilities into those of their scores. What rowsum(P o dP) is in rows comes as
+/// the sum of dY o Y over the head's features: dP = dY V^T and Y = P V, so it is the same.
+template <class Scalar>
+void softmax_columns_backward(const Scalar* probabilities, Scalar* gradients, std::ptrdiff_t keys,
+                              std::ptrdiff_t columns, std::ptrdiff_t step, Scalar scale, const Scalar* context,
+                              const Scalar* context_gradients, std::ptrdiff_t width) noexcept {
+  using vector = on_host::vector<Scalar>;
+  on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
+    vector sum{};
+    for (std::ptrdiff_t f = first; f < first + width * step; f += step) {
+      sum += lanes.load(context + f) * lanes.load(context_gradients + f);
+    }
+    for (std::ptrdiff_t k = first; k < first + keys * step; k += step) {
+      lanes.store(gradients + k,
+                  lanes.load(probabilities + k) * ((lanes.load(gradients + k) - sum) * on_host::splat(scale)));
+    }
+  });
+}
+
 /// out [rows][out_row] = left times right [depth][right_row].
 template <class Tile, class Scalar>
 void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
@@ -19225,11 +20655,136 @@ void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t
                  out);
 }
 
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Calls f(first, count) for stretches of queries as even as whole vectors allow: a stretch of the scores stays in the
+/// first caches from the product that forms it to the one that uses it.
+template <class Function>
+void for_each_stretch(std::ptrdiff_t queries, Function&& f) {
+  constexpr std::ptrdiff_t most = 64;
+  const std::ptrdiff_t stretches = (queries + most - 1) / most;
+  const std::ptrdiff_t step = stretches == 0 ? most : ((queries + stretches - 1) / stretches + 15) / 16 * 16;
+  for (std::ptrdiff_t first = 0; first < queries; first += step) f(first, std::min(step, queries - first));
+}
+
+/// `attend` (detail/attention.hpp).
+template <class Tile>
+void attend_by_keys(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                    std::ptrdiff_t keys) {
+  using scalar = typename Tile::scalar;
+  scalar* const saved = tile.saved(sample);
+  scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
+  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+  const std::ptrdiff_t step = at.score_step;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width;
+    scalar* const scores = saved + at.probabilities + head * at.head_scores;
+    scalar* const context = saved + at.context + column * step;
+    Tile::turn(saved + at.query + column, at.query_step, queries, at.width, turned, step);
+    for_each_stretch(queries, [&](std::ptrdiff_t first, std::ptrdiff_t count) {
+      multiply_matrices<Tile, scalar>(keys, at.width, count, saved + at.key + column, at.memory_step, 1, turned + first,
+                                      step, scores + first, step);
+      softmax_columns(scores + first, keys, count, step, scale);
+      multiply_matrices<Tile, scalar>(at.width, keys, count, saved + at.value + column, 1, at.memory_step,
+                                      scores + first, step, context + first, step);
+    });
+  }
+  for (std::ptrdiff_t f = 0; queries < at.queries && f < at.features; ++f) {
+    std::fill(saved + at.context + f * step + queries, saved + at.context + f * step + at.queries, scalar{0});
+  }
+}
+
+/// `attend_backward` (detail/attention.hpp) but for the positions beyond those that are there.
+template <class Tile>
+void attend_backward_by_keys(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
+                             std::ptrdiff_t queries, std::ptrdiff_t keys) {
+  using scalar = typename Tile::scalar;
+  scalar* const saved = tile.saved(sample);
+  scalar* const turned = tile.scratch(0) + at.turned;
+  scalar* const gradients = tile.scratch(0) + at.score_gradients;
+  scalar* const query_gradients = tile.scratch(0) + at.query_gradients;
+  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
+  const std::ptrdiff_t step = at.score_step;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width;
+    const scalar* const context_gradient = tile.scratch(sample) + column;
+    const scalar* const context = saved + at.context + column * step;
+    const scalar* const probabilities = saved + at.probabilities + head * at.head_scores;
+    scalar* const query = saved + at.query + column;
+    scalar* const key = saved + at.key + column;
+    scalar* const value = saved + at.value + column;
+    Tile::turn(context_gradient, at.features, queries, at.width, turned, step);
+    for_each_stretch(queries, [&](std::ptrdiff_t first, std::ptrdiff_t count) {
+      multiply_matrices<Tile, scalar>(keys, at.width, count, value, at.memory_step, 1, turned + first, step,
+                                      gradients + first, step);
+      softmax_columns_backward(probabilities + first, gradients + first, keys, count, step, scale, context + first,
+                               static_cast<const scalar*>(turned + first), at.width);
+      multiply_matrices<Tile, scalar>(at.width, keys, count, key, 1, at.memory_step, gradients + first, step,
+                                      query_gradients + first, step);
+    });
+    multiply_matrices<Tile, scalar>(keys, queries, at.width, gradients, step, 1, query, at.query_step, key,
+                                    at.memory_step);
+    multiply_matrices<Tile, scalar>(keys, queries, at.width, probabilities, step, 1, context_gradient, at.features,
+                                    value, at.memory_step);
+    Tile::turn(query_gradients, step, at.width, queries, query, at.query_step);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// A product of every position's row with one matrix. Samples of varying length stop at their length.
+template <class Scalar>
+struct positions_product {
+  std::ptrdiff_t depth = 0;  ///< of the matrix [depth][columns]
+  std::ptrdiff_t columns = 0;
+  const Scalar* left = nullptr;
+  std::ptrdiff_t left_sample = 0;
+  std::ptrdiff_t left_row = 0;
+  std::ptrdiff_t left_step = 1;
+  const Scalar* right = nullptr;
+  const Scalar* bias = nullptr;  ///< null: none
+  Scalar* out = nullptr;
+  std::ptrdiff_t out_sample = 0;
+  std::ptrdiff_t out_row = 0;
+};
+
+/// `lengths`: null if all samples have all `positions`.
+template <class Tile, class Scalar>
+void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptrdiff_t positions,
+                        const positions_product<Scalar>& of) {
+  const std::ptrdiff_t groups = lengths == nullptr ? 1 : tile.samples;
+  for (std::ptrdiff_t b = 0; b < groups; ++b) {
+    const std::ptrdiff_t samples = lengths == nullptr ? tile.samples : 1;
+    const std::ptrdiff_t rows = lengths == nullptr ? positions : static_cast<std::ptrdiff_t>(lengths[b]);
+    const Scalar* left = of.left + b * of.left_sample;
+    Scalar* out = of.out + b * of.out_sample;
+    if (of.bias != nullptr) {
+      Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
+                           {{}, {}, {of.depth, of.left_step, of.columns}},
+                           of.columns},
+                          left, of.right, out, of.bias);
+    } else {
+      Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
+                      {{}, {}, {of.depth, of.left_step, of.columns}},
+                      of.columns},
+                     left, of.right, out);
+    }
+  }
+}
+
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
 template <class Tile>
 void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
             std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
+  if (at.by_keys) {
+    attend_by_keys(tile, at, sample, queries, keys);
+    return;
+  }
   scalar* const saved = tile.saved(sample);
   scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
   scalar* const dropped = tile.scratch(0) + at.dropped;
@@ -19239,7 +20794,7 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
     const std::ptrdiff_t column = head * at.width;
     const scalar* query = saved + at.query + column;
-    scalar* scores = saved + at.probabilities + head * at.queries * step;
+    scalar* scores = saved + at.probabilities + head * at.head_scores;
     Tile::turn(saved + at.key + column, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
@@ -19247,7 +20802,7 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
       multiply_matrices<Tile, scalar>(last - first, at.width, seen, query + first * at.query_step, at.query_step, 1,
                                       turned, step, scores + first * step, step);
       for (std::ptrdiff_t i = first; i < last; ++i) softmax_row(scores + i * step, at.seen(i, keys), step, scale);
-      const std::ptrdiff_t element = head * at.queries * step;
+      const std::ptrdiff_t element = head * at.head_scores;
       if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
         drop_probabilities(tile, sample, element + first * step, at, scores + first * step, (last - first) * step,
                            dropped + first * step);
@@ -19263,11 +20818,10 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
   std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
 }
 
-/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
-/// that are there get zeros.
+/// Replaces the projections of a sample's positions that are there by their gradients.
 template <class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
+void attend_backward_by_queries(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
+                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
   scalar* const saved = tile.saved(sample);
   const scalar* const context_gradient = tile.scratch(sample);
@@ -19283,7 +20837,7 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
     scalar* query = saved + at.query + column;
     scalar* key = saved + at.key + column;
     scalar* value = saved + at.value + column;
-    scalar* scores = saved + at.probabilities + head * at.queries * step;
+    scalar* scores = saved + at.probabilities + head * at.head_scores;
     Tile::turn(value, at.memory_step, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t last = std::min(queries, first + at.together());
@@ -19316,6 +20870,20 @@ void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_
           at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
     }
   }
+}
+
+/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
+/// that are there get zeros.
+template <class Tile>
+void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                     std::ptrdiff_t keys) {
+  using scalar = typename Tile::scalar;
+  if (at.by_keys) {
+    attend_backward_by_keys(tile, at, sample, queries, keys);
+  } else {
+    attend_backward_by_queries(tile, at, sample, queries, keys);
+  }
+  scalar* const saved = tile.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
   }
@@ -19338,7 +20906,8 @@ void project_context(const Tile& tile, const attention_layout& at, const typenam
                                                    .columns = at.features,
                                                    .left = tile.saved.first + at.context,
                                                    .left_sample = tile.saved.step,
-                                                   .left_row = at.features,
+                                                   .left_row = at.context_position,
+                                                   .left_step = at.context_feature,
                                                    .right = turned,
                                                    .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
                                                    .out = tile.y.first,
@@ -19420,7 +20989,8 @@ struct attention_to_memory {
     const operand query{source::saved, static_cast<std::size_t>(at.query), features};
     const operand keys{source::saved, key + static_cast<std::size_t>(at.extra) * 2 * features, 2 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context),
+                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
     factor_list<3 + (options.bias ? 3U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, features, query, features, {source::activation, 0, features});
@@ -21078,7 +22648,8 @@ struct multihead_attention {
     const std::size_t features = in.e1;
     const operand projected{source::saved, static_cast<std::size_t>(at.query), 3 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
+    const operand context{source::saved, static_cast<std::size_t>(at.context),
+                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
     factor_list<2 + (options.bias ? 2U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, 3 * features, projected, features, {source::activation, 0, features});
@@ -21293,7 +22864,11 @@ struct scaled_dot_product_attention {
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
       detail::attend(tile, at, b, tile.length(b), tile.length(b));
-      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+      if (at.by_keys) {
+        Tile::turn(tile.saved(b) + at.context, at.context_feature, at.features, at.queries, tile.y(b), at.features);
+      } else {
+        std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
+      }
     }
   }
   template <class Tile>
