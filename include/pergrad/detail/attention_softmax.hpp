@@ -118,7 +118,7 @@ void softmax_columns(Scalar* scores, std::ptrdiff_t keys, std::ptrdiff_t columns
     }
     for (; k < keys; ++k) most[0] = larger(most[0], lanes.load(column + k * step));
     const vector largest = larger(larger(most[0], most[1]), larger(most[2], most[3]));
-    vector sum{};
+    vector sum = on_host::splat(Scalar{0});  // nvcc 13 takes no {} of a vector in a generic lambda
     for (k = 0; k < keys; ++k) {
       const vector power = on_host::in_packs<Scalar>((lanes.load(column + k * step) - largest) * on_host::splat(scale),
                                                      [](auto exponent) { return math::exp_or_zero(exponent); });
@@ -138,7 +138,7 @@ void softmax_columns_backward(const Scalar* probabilities, Scalar* gradients, st
                               const Scalar* context_gradients, std::ptrdiff_t width) noexcept {
   using vector = on_host::vector<Scalar>;
   on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
-    vector sum{};
+    vector sum = on_host::splat(Scalar{0});
     for (std::ptrdiff_t f = first; f < first + width * step; f += step) {
       sum += lanes.load(context + f) * lanes.load(context_gradients + f);
     }
