@@ -20326,6 +20326,9 @@ struct attention_options {
   bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
+
+  /// Causal layers skip keys, and dropout numbers probabilities query by query: their scores lie so, too.
+  [[nodiscard]] constexpr bool may_turn_scores() const noexcept { return !causal && threshold == 0; }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -20407,14 +20410,13 @@ struct attention_layout {
 };
 
 /// Do the products of a head take no more vectors of multiply-adds with queries as columns of the scores than with
-/// keys? Not of wide heads over few queries, whose products would be one vector wide. Causal layers skip keys, and
-/// dropout numbers probabilities query by query.
+/// keys? Not of wide heads over few queries, whose products would be one vector wide.
 [[nodiscard]] constexpr bool scores_by_keys(const attention_layout& at) noexcept {
   constexpr auto vectors = [](std::ptrdiff_t columns) { return (columns + 15) / 16; };
   const std::ptrdiff_t keys = at.positions + at.extra;
   const std::ptrdiff_t by_queries = at.queries * at.width * vectors(keys) + 2 * at.queries * keys * vectors(at.width);
   const std::ptrdiff_t by_keys = 2 * keys * at.width * vectors(at.queries) + at.queries * keys * vectors(at.width);
-  return !at.causal && at.threshold == 0 && vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
+  return vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
 }
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
@@ -20433,7 +20435,7 @@ struct attention_layout {
   at.threshold = options.threshold;
   at.kept = options.kept;
   const std::ptrdiff_t keys = at.positions + at.extra;
-  at.by_keys = scores_by_keys(at);
+  at.by_keys = options.may_turn_scores() && scores_by_keys(at);
   at.score_step = whole_lines(at.by_keys ? at.queries : keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
   at.head_scores = (at.by_keys ? keys : at.queries) * at.score_step;
@@ -20777,13 +20779,16 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-template <class Tile>
+/// `MayTurn`: of the layer's options, whether scores are ever stored by keys.
+template <bool MayTurn, class Tile>
 void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
             std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
-  if (at.by_keys) {
-    attend_by_keys(tile, at, sample, queries, keys);
-    return;
+  if constexpr (MayTurn) {
+    if (at.by_keys) {
+      attend_by_keys(tile, at, sample, queries, keys);
+      return;
+    }
   }
   scalar* const saved = tile.saved(sample);
   scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
@@ -20874,15 +20879,16 @@ void attend_backward_by_queries(const Tile& tile, const attention_layout& at, st
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
 /// that are there get zeros.
-template <class Tile>
+template <bool MayTurn, class Tile>
 void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
                      std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
-  if (at.by_keys) {
-    attend_backward_by_keys(tile, at, sample, queries, keys);
-  } else {
-    attend_backward_by_queries(tile, at, sample, queries, keys);
+  bool by_keys = false;
+  if constexpr (MayTurn) {
+    by_keys = at.by_keys;
+    if (by_keys) attend_backward_by_keys(tile, at, sample, queries, keys);
   }
+  if (!by_keys) attend_backward_by_queries(tile, at, sample, queries, keys);
   scalar* const saved = tile.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
@@ -21039,7 +21045,7 @@ struct attention_to_memory {
                                       .out_row = at.memory_step});
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     project_context(tile, at, tile.transposed(2), options.bias);
   }
@@ -21049,7 +21055,7 @@ struct attention_to_memory {
     const attention_layout at = lay_out(tile.in, tile.in2);
     project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     if (tile.wants_dx) {
       multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
@@ -22683,7 +22689,7 @@ struct multihead_attention {
                                               .out_row = at.query_step});
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     detail::project_context(tile, at, tile.transposed(1), options.bias);
   }
@@ -22693,7 +22699,7 @@ struct multihead_attention {
     const detail::attention_layout at = lay_out(tile.in);
     detail::project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     if (!tile.wants_dx) return;
     detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
@@ -22863,7 +22869,7 @@ struct scaled_dot_product_attention {
     const detail::attention_layout at = lay_out(tile.in);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b));
+      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b));
       if (at.by_keys) {
         Tile::turn(tile.saved(b) + at.context, at.context_feature, at.features, at.queries, tile.y(b), at.features);
       } else {
@@ -22877,7 +22883,7 @@ struct scaled_dot_product_attention {
     const detail::attention_layout at = lay_out(tile.in);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
+      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b));
       std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
     }
   }

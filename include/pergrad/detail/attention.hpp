@@ -69,13 +69,16 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-template <class Tile>
+/// `MayTurn`: of the layer's options, whether scores are ever stored by keys.
+template <bool MayTurn, class Tile>
 void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
             std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
-  if (at.by_keys) {
-    attend_by_keys(tile, at, sample, queries, keys);
-    return;
+  if constexpr (MayTurn) {
+    if (at.by_keys) {
+      attend_by_keys(tile, at, sample, queries, keys);
+      return;
+    }
   }
   scalar* const saved = tile.saved(sample);
   scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
@@ -166,15 +169,16 @@ void attend_backward_by_queries(const Tile& tile, const attention_layout& at, st
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
 /// that are there get zeros.
-template <class Tile>
+template <bool MayTurn, class Tile>
 void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
                      std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
-  if (at.by_keys) {
-    attend_backward_by_keys(tile, at, sample, queries, keys);
-  } else {
-    attend_backward_by_queries(tile, at, sample, queries, keys);
+  bool by_keys = false;
+  if constexpr (MayTurn) {
+    by_keys = at.by_keys;
+    if (by_keys) attend_backward_by_keys(tile, at, sample, queries, keys);
   }
+  if (!by_keys) attend_backward_by_queries(tile, at, sample, queries, keys);
   scalar* const saved = tile.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});

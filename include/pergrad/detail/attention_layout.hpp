@@ -35,6 +35,9 @@ struct attention_options {
   bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
+
+  /// Causal layers skip keys, and dropout numbers probabilities query by query: their scores lie so, too.
+  [[nodiscard]] constexpr bool may_turn_scores() const noexcept { return !causal && threshold == 0; }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -116,14 +119,13 @@ struct attention_layout {
 };
 
 /// Do the products of a head take no more vectors of multiply-adds with queries as columns of the scores than with
-/// keys? Not of wide heads over few queries, whose products would be one vector wide. Causal layers skip keys, and
-/// dropout numbers probabilities query by query.
+/// keys? Not of wide heads over few queries, whose products would be one vector wide.
 [[nodiscard]] constexpr bool scores_by_keys(const attention_layout& at) noexcept {
   constexpr auto vectors = [](std::ptrdiff_t columns) { return (columns + 15) / 16; };
   const std::ptrdiff_t keys = at.positions + at.extra;
   const std::ptrdiff_t by_queries = at.queries * at.width * vectors(keys) + 2 * at.queries * keys * vectors(at.width);
   const std::ptrdiff_t by_keys = 2 * keys * at.width * vectors(at.queries) + at.queries * keys * vectors(at.width);
-  return !at.causal && at.threshold == 0 && vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
+  return vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
 }
 
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
@@ -142,7 +144,7 @@ struct attention_layout {
   at.threshold = options.threshold;
   at.kept = options.kept;
   const std::ptrdiff_t keys = at.positions + at.extra;
-  at.by_keys = scores_by_keys(at);
+  at.by_keys = options.may_turn_scores() && scores_by_keys(at);
   at.score_step = whole_lines(at.by_keys ? at.queries : keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
   at.head_scores = (at.by_keys ? keys : at.queries) * at.score_step;

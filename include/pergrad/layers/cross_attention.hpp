@@ -116,7 +116,7 @@ struct attention_to_memory {
                                       .out_row = at.memory_step});
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       set_learned_key(tile, at, b);
-      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     project_context(tile, at, tile.transposed(2), options.bias);
   }
@@ -126,7 +126,7 @@ struct attention_to_memory {
     const attention_layout at = lay_out(tile.in, tile.in2);
     project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     if (tile.wants_dx) {
       multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,

@@ -87,7 +87,7 @@ struct multihead_attention {
                                               .out_row = at.query_step});
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::set_learned_key(tile, at, b);
-      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     detail::project_context(tile, at, tile.transposed(1), options.bias);
   }
@@ -97,7 +97,7 @@ struct multihead_attention {
     const detail::attention_layout at = lay_out(tile.in);
     detail::project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     if (!tile.wants_dx) return;
     detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
