@@ -27,6 +27,11 @@ using scalars = std::tuple<float, double>;
 
 constexpr std::uint32_t seed = 20'240'607;
 
+/// How far a sum of squares may be from the true one, relatively.
+template <class Scalar>
+constexpr double error_of_squares =
+    std::is_same_v<Scalar, float> ? on_host::epilogue::error_of_squares_in_float : 1e-13;
+
 /// Calls visit(row offset in left, row offset in out) in order.
 template <class Visit>
 void each_row(const on_host::product_shape& shape, Visit visit) {
@@ -256,8 +261,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_epilogue_follows_the_definition, Scalar, sca
     BOOST_TEST(same_bits(stored, squared));
     BOOST_TEST(same_bits(stored, replaced));
     BOOST_TEST(squares_stored.sum() == squares_replaced.sum());
-    BOOST_TEST(close(squares_stored.sum(), squares, squares * static_cast<wide>(1e-13)));
-    BOOST_TEST(squares_stored.sum() == squares_only.sum());
+    BOOST_TEST(close(squares_stored.sum(), squares, squares * static_cast<wide>(error_of_squares<Scalar>)));
+    BOOST_TEST(close(squares_only.sum(), squares, squares * static_cast<wide>(error_of_squares<Scalar>)));
 
     const std::vector<bool> mine = owned(shape, before);
     std::size_t trampled = 0;
@@ -334,7 +339,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_blocks_of_terms, Scalar, sca
     });
     BOOST_TEST(same_bits(whole, by_row));
     BOOST_TEST(same_bits(added, by_row));  // to zeros
-    BOOST_TEST(close(squares.sum(), expected, expected * 1e-13));
+    BOOST_TEST(close(squares.sum(), expected, expected * error_of_squares<Scalar>));
     const reference<Scalar> first(shape, left.begin(), right.begin());
     BOOST_TEST(close(whole[std::ptrdiff_t{0}], first.sum, first.bound()));
   }
@@ -452,19 +457,47 @@ BOOST_AUTO_TEST_CASE(squares_of_floats_neither_overflow_nor_vanish) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(small_squares_survive_next_to_large_ones) {
-  // The squares are 1e30 and 1e16: a sum in float would lose the second.
-  const on_host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 2};
-  const exact<float> left(1);
-  left[std::size_t{0}] = 1.0F;
-  const exact<float> right(2);
-  right[std::size_t{0}] = 1e15F;
-  right[std::size_t{1}] = 1e8F;
-  on_host::epilogue::squares_only<float> squares;
-  on_host::product(shape, left.begin(), right.begin(), static_cast<float*>(nullptr), squares);
-  const double large = static_cast<double>(right[std::size_t{0}]) * static_cast<double>(right[std::size_t{0}]);
-  BOOST_TEST(squares.sum() > large);
+/// The sum of squares of 13 x 160 numbers, `first` and as often as there is room for `others`, by a product with ones.
+double squares_of(float first, float others) {
+  const on_host::product_shape shape{{{}, {}, {13, 1, 160}}, {{}, {}, {1, 0, 0}}, 160};
+  const exact<float> left(13);
+  std::fill(left.begin(), left.end(), 1.0F);
+  const exact<float> right(160);
+  std::fill(right.begin(), right.end(), others);
+  right[std::size_t{0}] = first;
+  const exact<float> out(std::size_t{13} * 160);
+  on_host::epilogue::squares_store<float> squares;
+  on_host::product(shape, left.begin(), right.begin(), out.begin(), squares);
+  return squares.sum();
 }
+
+BOOST_AUTO_TEST_CASE(sums_of_squares_of_floats_do_not_drift) {
+  // Added up in float throughout, 2067 times 1 would not change 13 times 1e10.
+  const double bound = on_host::epilogue::error_of_squares_in_float;
+  for (const float scale : {1.0F, 1e-10F, 1e-12F, 1e-15F, 1e-20F, 1e12F, 1e17F, 1e25F}) {
+    for (const float first : {1.0F, 30.0F, 1e5F, 1e10F}) {
+      const double large = static_cast<double>(first * scale) * static_cast<double>(first * scale);
+      const double small = static_cast<double>(scale) * static_cast<double>(scale);
+      const double expected = 13 * large + 13.0 * 159 * small;
+      BOOST_TEST(std::abs(squares_of(first * scale, scale) - expected) <= bound * expected);
+    }
+  }
+  const double spread = squares_of(1e5F, 1.0F) - 13e10;
+  BOOST_TEST(spread > 0.9 * 13 * 159);
+}
+
+#if defined(__SSE__)
+BOOST_AUTO_TEST_CASE(squares_do_not_vanish_where_subnormal_results_are_flushed_to_zero) {
+  constexpr unsigned flush_to_zero = 0x8000;
+  const unsigned before = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(before | flush_to_zero);
+  const double tiny = squares_of(0x1p-70F, 0x1p-64F);
+  const double mixed = squares_of(0x1p-40F, 0x1p-64F);
+  __builtin_ia32_ldmxcsr(before);
+  BOOST_TEST(tiny == 13 * 0x1p-140 + 13 * 159 * 0x1p-128);
+  BOOST_TEST(std::abs(mixed - 13 * 0x1p-80) <= 1e-9 * 13 * 0x1p-80);
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(squares_add_up_over_several_products) {
   const on_host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 3};

@@ -13,14 +13,20 @@ namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// Sums of squares that are added up apart: four vectors of double.
-inline constexpr std::size_t square_chains = 32;
+/// From here on, if finite, squares of floats may be added up four at a time in float: what vanishes of at most 2^14
+/// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
+/// than 2^-32 of the sum. Otherwise each is squared in double.
+inline constexpr double least_squares_in_float = 0x1p-80;
+
+/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^4 - 1 of four
+/// added up in float, and room for what else rounds in double.
+inline constexpr double error_of_squares_in_float = 0x1p-21;
 
 template <class Scalar>
 struct request {
   kind what = kind::store;
   const Scalar* bias = nullptr;  // of store_bias
-  double* squares = nullptr;     // [square_chains], of squares_only and squares_store
+  double* squares = nullptr;     // what they are added to, of squares_only and squares_store
   Scalar weight = 0;             // of what lies in the output before, which is added up first:
   Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
 };
@@ -53,30 +59,25 @@ struct store_bias {
 template <class Value>
 store_bias(const Value*) -> store_bias<Value>;
 
-/// Adds up the squares of the sums in double and leaves the output alone (it may be null).
+/// Adds up the squares of the sums and leaves the output alone (it may be null).
 ///
-/// The order of the additions is fixed by the shape of the product and the family of kernels. Squares of floats cannot
-/// overflow or vanish in double.
+/// Squares of floats are added up four at a time in float and those sums in double, within `error_of_squares_in_float`
+/// of the true sum; squares that no float holds, of tiny and huge numbers, are formed in double. The bound of
+/// privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the product and the family of
+/// kernels.
 template <class Value>
 class squares_only {
  public:
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() noexcept {
-    return {kind::squares_only, nullptr, chains_};
+    return {kind::squares_only, nullptr, &sum_};
   }
 
   /// Sum of the squares of everything seen so far.
-  [[nodiscard]] double sum() const noexcept {
-    double total = 0.0;
-    constexpr std::size_t quarter = square_chains / 4;
-    for (std::size_t lane = 0; lane < quarter; ++lane) {
-      total += (chains_[lane] + chains_[lane + 2 * quarter]) + (chains_[lane + quarter] + chains_[lane + 3 * quarter]);
-    }
-    return total;
-  }
+  [[nodiscard]] double sum() const noexcept { return sum_; }
 
  private:
-  alignas(64) double chains_[square_chains]{};
+  double sum_ = 0;
 };
 
 /// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.

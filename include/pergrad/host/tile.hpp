@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/detail/processor.hpp>
 #include <pergrad/detail/vector.hpp>
 #include <pergrad/host/epilogue.hpp>

@@ -238,55 +238,92 @@ inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, c
   }
 }
 
-/// The squares of what lies there.
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
 template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
-  const vector<double> wide = widen(load_narrow(from));
-  return wide * wide;
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
 }
 
-/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
-/// not whole, the lanes that do not count are made 0 first, whatever they hold.
+/// sum + value^2
 template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// `squares` for whatever floats: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
+    const product_detail::finish_task<Scalar>& task) noexcept {
+  double total = 0;
+  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
+
+/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
+/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
-  constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t chain = epilogue::square_chains / 4;
-  double* const squares = task.how.squares;
-  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
-                              load(squares + 3 * chain)};
   const bool whole = task.last == lanes;
-  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
-                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
   const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
   const first_lanes<Scalar> last{task.last};
-  alignas(vector_bytes) Scalar tail[lanes];
+  vector<double> sums[2]{};
   for (std::size_t row = 0; row < rows; ++row) {
     const Scalar* here =
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
-      chains[0] += square_of(here);
-      chains[1] += square_of(here + step);
-      chains[2] += square_of(here + 2 * step);
-      chains[3] += square_of(here + 3 * step);
+    std::size_t left = in_row;
+    for (; left >= 4; left -= 4, here += 4 * lanes) {
+      vector<Scalar> four = square_of<Scalar>(load(here));
+      four = with_square<Scalar>(four, load(here + lanes));
+      four = with_square<Scalar>(four, load(here + 2 * lanes));
+      four = with_square<Scalar>(four, load(here + 3 * lanes));
+      add_widened<Scalar>(sums, four);
     }
-    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
-      if (left == parts && !whole) {
-        store(tail, last.load(here));
-        here = tail;
-      }
-      chains[0] += square_of(here);
-      if constexpr (parts == 2) chains[1] += square_of(here + step);
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return squares_one_by_one(task);
     }
   }
-  store(squares, chains[0]);
-  store(squares + chain, chains[1]);
-  store(squares + 2 * chain, chains[2]);
-  store(squares + 3 * chain, chains[3]);
+  return total;
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
@@ -322,7 +359,7 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   using epilogue::kind;
   const kind what = task.how.what;
   if (what == kind::squares_only || what == kind::squares_store) {
-    add_squares(task);
+    *task.how.squares += squares(task);
     if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
