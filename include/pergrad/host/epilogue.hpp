@@ -7,7 +7,7 @@
 namespace pergrad::inline v0_1::on_host {
 
 /// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
-/// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`). None multiplies before it
+/// kernels, because it has to be as fast as they are (host/finish_text.hpp, `finish_vector`). None multiplies before it
 /// adds, except for squares: whether that is rounded once may differ between whole vectors and the last of a row.
 namespace epilogue {
 
@@ -18,8 +18,8 @@ enum class kind : unsigned char { store, add, store_bias, squares_only, squares_
 /// than 2^-32 of the sum. Otherwise each is squared in double.
 inline constexpr double least_squares_in_float = 0x1p-80;
 
-/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^4 - 1 of four
-/// added up in float, and room for what else rounds in double.
+/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^4 - 1 of
+/// four added up in float, and room for what else rounds in double.
 inline constexpr double error_of_squares_in_float = 0x1p-21;
 
 template <class Scalar>

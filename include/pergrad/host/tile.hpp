@@ -3,8 +3,8 @@
 // used
 //
 // The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
-// of the same family finishes them. So there is one set for each family and scalar type, whatever the number of
-// epilogues, and a program that uses all of them still compiles quickly.
+// of the same family finishes them (host/finish_text.hpp). So there is one set for each family and scalar type,
+// whatever the number of epilogues, and a program that uses all of them still compiles quickly.
 //
 // A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
 // family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
@@ -127,6 +127,8 @@ struct tile_family {
 
 }  // namespace pergrad::inline v0_1::on_host
 
+#define PERGRAD_FAMILY_TEXT "pergrad/host/finish_text.hpp"
+#include <pergrad/detail/every_family_text.hpp>
 #define PERGRAD_FAMILY_TEXT "pergrad/host/tile_text.hpp"
 #include <pergrad/detail/every_family_text.hpp>
 
