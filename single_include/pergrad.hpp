@@ -6490,32 +6490,53 @@ void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
 // used
 //
 // The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
-// of the same family finishes them. So there is one set for each family and scalar type, whatever the number of
-// epilogues, and a program that uses all of them still compiles quickly.
+// of the same family finishes them (host/finish_text.hpp). So there is one set for each family and scalar type,
+// whatever the number of epilogues, and a program that uses all of them still compiles quickly.
 //
 // A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
 // family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
 // baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
 
+// pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
+
+namespace pergrad::inline v0_1::limits {
+
+/// Distance from 1 to the next larger number.
+template <class Scalar>
+inline constexpr Scalar epsilon = std::numeric_limits<Scalar>::epsilon();
+/// The largest finite number.
+template <class Scalar>
+inline constexpr Scalar largest = std::numeric_limits<Scalar>::max();
+/// The smallest number above 0, subnormal.
+template <class Scalar>
+inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
+
+}  // namespace pergrad::inline v0_1::limits
 // pergrad/host/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
 
 namespace pergrad::inline v0_1::on_host {
 
 /// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
-/// kernels, because it has to be as fast as they are (host/tile_text.hpp, `finish_vector`). None multiplies before it
+/// kernels, because it has to be as fast as they are (host/finish_text.hpp, `finish_vector`). None multiplies before it
 /// adds, except for squares: whether that is rounded once may differ between whole vectors and the last of a row.
 namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// Sums of squares that are added up apart: four vectors of double.
-inline constexpr std::size_t square_chains = 32;
+/// From here on, if finite, squares of floats may be added up four at a time in float: what vanishes of at most 2^14
+/// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
+/// than 2^-32 of the sum. Otherwise each is squared in double.
+inline constexpr double least_squares_in_float = 0x1p-80;
+
+/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^4 - 1 of
+/// four added up in float, and room for what else rounds in double.
+inline constexpr double error_of_squares_in_float = 0x1p-21;
 
 template <class Scalar>
 struct request {
   kind what = kind::store;
   const Scalar* bias = nullptr;  // of store_bias
-  double* squares = nullptr;     // [square_chains], of squares_only and squares_store
+  double* squares = nullptr;     // what they are added to, of squares_only and squares_store
   Scalar weight = 0;             // of what lies in the output before, which is added up first:
   Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
 };
@@ -6548,30 +6569,25 @@ struct store_bias {
 template <class Value>
 store_bias(const Value*) -> store_bias<Value>;
 
-/// Adds up the squares of the sums in double and leaves the output alone (it may be null).
+/// Adds up the squares of the sums and leaves the output alone (it may be null).
 ///
-/// The order of the additions is fixed by the shape of the product and the family of kernels. Squares of floats cannot
-/// overflow or vanish in double.
+/// Squares of floats are added up four at a time in float and those sums in double, within `error_of_squares_in_float`
+/// of the true sum; squares that no float holds, of tiny and huge numbers, are formed in double. The bound of
+/// privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the product and the family of
+/// kernels.
 template <class Value>
 class squares_only {
  public:
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() noexcept {
-    return {kind::squares_only, nullptr, chains_};
+    return {kind::squares_only, nullptr, &sum_};
   }
 
   /// Sum of the squares of everything seen so far.
-  [[nodiscard]] double sum() const noexcept {
-    double total = 0.0;
-    constexpr std::size_t quarter = square_chains / 4;
-    for (std::size_t lane = 0; lane < quarter; ++lane) {
-      total += (chains_[lane] + chains_[lane + 2 * quarter]) + (chains_[lane + quarter] + chains_[lane + 3 * quarter]);
-    }
-    return total;
-  }
+  [[nodiscard]] double sum() const noexcept { return sum_; }
 
  private:
-  alignas(64) double chains_[square_chains]{};
+  double sum_ = 0;
 };
 
 /// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.
@@ -6715,6 +6731,697 @@ struct tile_family {
 
 }  // namespace pergrad::inline v0_1::on_host
 
+#define PERGRAD_FAMILY_TEXT "pergrad/host/finish_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
+//
+// A text like host/tile_text.hpp, whose head says what that means.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    lanes.store(out, load(sums));
+  }
+}
+
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
+}
+
+/// sum + value^2
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// `squares` for whatever floats: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
+    const product_detail::finish_task<Scalar>& task) noexcept {
+  double total = 0;
+  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
+
+/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
+/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const bool whole = task.last == lanes;
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
+  const first_lanes<Scalar> last{task.last};
+  vector<double> sums[2]{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    std::size_t left = in_row;
+    for (; left >= 4; left -= 4, here += 4 * lanes) {
+      vector<Scalar> four = square_of<Scalar>(load(here));
+      four = with_square<Scalar>(four, load(here + lanes));
+      four = with_square<Scalar>(four, load(here + 2 * lanes));
+      four = with_square<Scalar>(four, load(here + 3 * lanes));
+      add_widened<Scalar>(sums, four);
+    }
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return squares_one_by_one(task);
+    }
+  }
+  return total;
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
+      sums += lanes;
+      out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, last);
+    sums += lanes;
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last < vector_lanes<Scalar>) {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    *task.how.squares += squares(task);
+    if (what == kind::squares_only || task.stored) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
+  }
+}
+
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
+/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
+      __builtin_prefetch(next, 1);
+      store(to, load(to) + weight * load(from));
+    }
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
+//
+// A text like host/tile_text.hpp, whose head says what that means.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    lanes.store(out, load(sums));
+  }
+}
+
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
+}
+
+/// sum + value^2
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// `squares` for whatever floats: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
+    const product_detail::finish_task<Scalar>& task) noexcept {
+  double total = 0;
+  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
+
+/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
+/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const bool whole = task.last == lanes;
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
+  const first_lanes<Scalar> last{task.last};
+  vector<double> sums[2]{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    std::size_t left = in_row;
+    for (; left >= 4; left -= 4, here += 4 * lanes) {
+      vector<Scalar> four = square_of<Scalar>(load(here));
+      four = with_square<Scalar>(four, load(here + lanes));
+      four = with_square<Scalar>(four, load(here + 2 * lanes));
+      four = with_square<Scalar>(four, load(here + 3 * lanes));
+      add_widened<Scalar>(sums, four);
+    }
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return squares_one_by_one(task);
+    }
+  }
+  return total;
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
+      sums += lanes;
+      out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, last);
+    sums += lanes;
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last < vector_lanes<Scalar>) {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    *task.how.squares += squares(task);
+    if (what == kind::squares_only || task.stored) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
+  }
+}
+
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
+/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
+      __builtin_prefetch(next, 1);
+      store(to, load(to) + weight * load(from));
+    }
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
+//
+// A text like host/tile_text.hpp, whose head says what that means.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    lanes.store(out, load(sums));
+  }
+}
+
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
+}
+
+/// sum + value^2
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// `squares` for whatever floats: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
+    const product_detail::finish_task<Scalar>& task) noexcept {
+  double total = 0;
+  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
+
+/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
+/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const bool whole = task.last == lanes;
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
+  const first_lanes<Scalar> last{task.last};
+  vector<double> sums[2]{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    std::size_t left = in_row;
+    for (; left >= 4; left -= 4, here += 4 * lanes) {
+      vector<Scalar> four = square_of<Scalar>(load(here));
+      four = with_square<Scalar>(four, load(here + lanes));
+      four = with_square<Scalar>(four, load(here + 2 * lanes));
+      four = with_square<Scalar>(four, load(here + 3 * lanes));
+      add_widened<Scalar>(sums, four);
+    }
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return squares_one_by_one(task);
+    }
+  }
+  return total;
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const Scalar* sums = task.sums;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
+      sums += lanes;
+      out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    finish_vector<How>(sums, out, bias, last);
+    sums += lanes;
+  }
+}
+
+template <epilogue::kind How, class Scalar>
+inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
+  if (task.last < vector_lanes<Scalar>) {
+    finish_rows<How>(task, first_lanes<Scalar>{task.last});
+  } else {
+    finish_rows<How>(task, all_lanes<Scalar>{});
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    *task.how.squares += squares(task);
+    if (what == kind::squares_only || task.stored) return;
+  }
+  if (what == kind::add) {
+    finish_as<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_as<kind::store_bias>(task);
+  } else {
+    finish_as<kind::store>(task);
+  }
+}
+
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
+/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
+      __builtin_prefetch(next, 1);
+      store(to, load(to) + weight * load(from));
+    }
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
 #define PERGRAD_FAMILY_TEXT "pergrad/host/tile_text.hpp"
 // pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
 //
@@ -6980,130 +7687,6 @@ constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
     return &tile_side_by_side<Scalar, rows_side_by_side>;
   } else {
     return nullptr;
-  }
-}
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    lanes.store(out, load(sums));
-  }
-}
-
-/// The squares of what lies there.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
-  const vector<double> wide = widen(load_narrow(from));
-  return wide * wide;
-}
-
-/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
-/// not whole, the lanes that do not count are made 0 first, whatever they hold.
-template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
-  constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t chain = epilogue::square_chains / 4;
-  double* const squares = task.how.squares;
-  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
-                              load(squares + 3 * chain)};
-  const bool whole = task.last == lanes;
-  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
-                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
-  const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
-  const first_lanes<Scalar> last{task.last};
-  alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
-      chains[0] += square_of(here);
-      chains[1] += square_of(here + step);
-      chains[2] += square_of(here + 2 * step);
-      chains[3] += square_of(here + 3 * step);
-    }
-    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
-      if (left == parts && !whole) {
-        store(tail, last.load(here));
-        here = tail;
-      }
-      chains[0] += square_of(here);
-      if constexpr (parts == 2) chains[1] += square_of(here + step);
-    }
-  }
-  store(squares, chains[0]);
-  store(squares + chain, chains[1]);
-  store(squares + 2 * chain, chains[2]);
-  store(squares + 3 * chain, chains[3]);
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const Scalar* sums = task.sums;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
-      sums += lanes;
-      out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  const kind what = task.how.what;
-  if (what == kind::squares_only || what == kind::squares_store) {
-    add_squares(task);
-    if (what == kind::squares_only || task.stored) return;
-  }
-  if (what == kind::add) {
-    finish_as<kind::add>(task);
-  } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
-  } else {
-    finish_as<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
   }
 }
 
@@ -7410,130 +7993,6 @@ constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
   }
 }
 
-/// What `How` does with one vector of sums: see host/epilogue.hpp.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    lanes.store(out, load(sums));
-  }
-}
-
-/// The squares of what lies there.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
-  const vector<double> wide = widen(load_narrow(from));
-  return wide * wide;
-}
-
-/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
-/// not whole, the lanes that do not count are made 0 first, whatever they hold.
-template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
-  constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t chain = epilogue::square_chains / 4;
-  double* const squares = task.how.squares;
-  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
-                              load(squares + 3 * chain)};
-  const bool whole = task.last == lanes;
-  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
-                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
-  const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
-  const first_lanes<Scalar> last{task.last};
-  alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
-      chains[0] += square_of(here);
-      chains[1] += square_of(here + step);
-      chains[2] += square_of(here + 2 * step);
-      chains[3] += square_of(here + 3 * step);
-    }
-    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
-      if (left == parts && !whole) {
-        store(tail, last.load(here));
-        here = tail;
-      }
-      chains[0] += square_of(here);
-      if constexpr (parts == 2) chains[1] += square_of(here + step);
-    }
-  }
-  store(squares, chains[0]);
-  store(squares + chain, chains[1]);
-  store(squares + 2 * chain, chains[2]);
-  store(squares + 3 * chain, chains[3]);
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const Scalar* sums = task.sums;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
-      sums += lanes;
-      out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  const kind what = task.how.what;
-  if (what == kind::squares_only || what == kind::squares_store) {
-    add_squares(task);
-    if (what == kind::squares_only || task.stored) return;
-  }
-  if (what == kind::add) {
-    finish_as<kind::add>(task);
-  } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
-  } else {
-    finish_as<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
-  }
-}
-
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -7835,130 +8294,6 @@ constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
     return &tile_side_by_side<Scalar, rows_side_by_side>;
   } else {
     return nullptr;
-  }
-}
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    lanes.store(out, load(sums));
-  }
-}
-
-/// The squares of what lies there.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<double> square_of(const Scalar* from) noexcept {
-  const vector<double> wide = widen(load_narrow(from));
-  return wide * wide;
-}
-
-/// Adds the squares of the sums, in whole vectors, in four chains: one alone would wait for each addition. Halves are
-/// read from memory one by one, as taking a register apart costs more than reading it twice. Of a last vector that is
-/// not whole, the lanes that do not count are made 0 first, whatever they hold.
-template <class Scalar>
-[[gnu::noinline]] void add_squares(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::size_t parts = lanes / vector_lanes<double>;  // of a vector, each as wide as one of double
-  constexpr std::size_t step = vector_lanes<double>;
-  constexpr std::size_t chain = epilogue::square_chains / 4;
-  double* const squares = task.how.squares;
-  vector<double> chains[4] = {load(squares), load(squares + chain), load(squares + 2 * chain),
-                              load(squares + 3 * chain)};
-  const bool whole = task.last == lanes;
-  const bool joined = task.stored && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes) &&
-                      task.vectors * parts % 4 == 0;  // one long row, in which chains take turns as in each alone
-  const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * parts * (joined ? task.rows : 1);
-  const first_lanes<Scalar> last{task.last};
-  alignas(vector_bytes) Scalar tail[lanes];
-  for (std::size_t row = 0; row < rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t part = 0;
-    for (; part + 4 <= in_row; part += 4, here += 4 * step) {
-      chains[0] += square_of(here);
-      chains[1] += square_of(here + step);
-      chains[2] += square_of(here + 2 * step);
-      chains[3] += square_of(here + 3 * step);
-    }
-    for (std::size_t left = in_row - part + (whole ? 0 : parts); left > 0; left -= parts, here += lanes) {
-      if (left == parts && !whole) {
-        store(tail, last.load(here));
-        here = tail;
-      }
-      chains[0] += square_of(here);
-      if constexpr (parts == 2) chains[1] += square_of(here + step);
-    }
-  }
-  store(squares, chains[0]);
-  store(squares + chain, chains[1]);
-  store(squares + 2 * chain, chains[2]);
-  store(squares + 3 * chain, chains[3]);
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const Scalar* sums = task.sums;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
-      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
-      sums += lanes;
-      out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  const kind what = task.how.what;
-  if (what == kind::squares_only || what == kind::squares_store) {
-    add_squares(task);
-    if (what == kind::squares_only || task.stored) return;
-  }
-  if (what == kind::add) {
-    finish_as<kind::add>(task);
-  } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
-  } else {
-    finish_as<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes) store(to, load(to) + weight * load(from));
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
   }
 }
 
@@ -15952,27 +16287,13 @@ template <class Network, class Loss, random_generator Generator>
 //   in Gram
 //                                                         sums; slack: what the sum's own rounding can add to a
 //                                                         sample's share
-//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: unit roundoff of the scalar; d: its smallest
+//   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: epsilon of the scalar; d: its smallest
 //   subnormal
+// On the host, squares of floats are added up four at a time in float, so that `squared` may fall short by a factor of
+// 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/epilogue.hpp).
 // Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
 // u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So
-// the norm of what is added is at most w N (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
-
-// pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
-
-namespace pergrad::inline v0_1::limits {
-
-/// Distance from 1 to the next larger number.
-template <class Scalar>
-inline constexpr Scalar epsilon = std::numeric_limits<Scalar>::epsilon();
-/// The largest finite number.
-template <class Scalar>
-inline constexpr Scalar largest = std::numeric_limits<Scalar>::max();
-/// The smallest number above 0, subnormal.
-template <class Scalar>
-inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
-
-}  // namespace pergrad::inline v0_1::limits
+// the norm of what is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 
 namespace pergrad::inline v0_1 {
 
