@@ -18,9 +18,12 @@
 #include <pergrad/cuda/trainer.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "comparing.hpp"
+
 namespace device_fixture {
 
 namespace pg = pergrad;
+using comparing::check_close;
 using pg::on_device::play_order;
 
 /// A custom elementwise layer, marked for devices.
@@ -140,22 +143,6 @@ struct both {
   }
 };
 
-/// The same numbers up to `tolerance` relative to the largest one.
-template <class Left, class Right>
-void check_close(const std::vector<Left>& found, const std::vector<Right>& wanted, double tolerance,
-                 const std::string& what) {
-  BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);
-  double largest = 0;
-  double worst = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double error = std::fabs(static_cast<double>(found[i]) - static_cast<double>(wanted[i]));
-    largest = std::max(largest, std::fabs(static_cast<double>(wanted[i])));
-    if (!(error <= worst)) worst = error;
-    if (std::isnan(worst)) break;
-  }
-  BOOST_TEST(largest > 0, what << ": compares nothing but zeros");
-  BOOST_TEST(worst <= tolerance * largest, what << ": off by " << worst << " at a magnitude of " << largest);
-}
 /// The same bits.
 template <class Value>
 void check_same(const std::vector<Value>& found, const std::vector<Value>& wanted, const std::string& what) {

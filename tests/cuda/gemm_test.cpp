@@ -16,12 +16,15 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/noise.hpp>
 
+#include "comparing.hpp"
+
 BOOST_AUTO_TEST_SUITE(cuda_gemm)
 
 namespace {
 
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
+using comparing::same_bits;
 
 constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order::reversed, dev::play_order::shuffled};
 
@@ -30,10 +33,6 @@ std::vector<Scalar> numbers(std::size_t count, std::uint64_t salt) {
   std::vector<Scalar> values(count);
   pg::fill_gaussian(pg::seeded_generator{5}.key(), pg::random_purpose::shuffling, salt, 0, std::span{values});
   return values;
-}
-template <class Scalar>
-bool same_bits(const std::vector<Scalar>& a, const std::vector<Scalar>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(Scalar)) == 0;
 }
 
 struct axis_of_map {

@@ -9,12 +9,15 @@
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/kernel.hpp>
 
+#include "comparing.hpp"
+
 BOOST_AUTO_TEST_SUITE(cuda_kernel)
 
 namespace on_device = pergrad::on_device;
 
 namespace {
 
+using comparing::same_bits;
 using on_device::emulated_device;
 using on_device::play_order;
 
@@ -88,9 +91,6 @@ std::vector<float> run(play_order order, std::size_t count, int blocks) {
   device.download(result.data(), out, count * sizeof(float));
   device.release(out);
   return result;
-}
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 }  // namespace

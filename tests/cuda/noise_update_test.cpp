@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
@@ -15,25 +14,19 @@
 #include <pergrad/cuda/kernels/noise_update.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "comparing.hpp"
+
 BOOST_AUTO_TEST_SUITE(cuda_noise_update)
 
 namespace {
 
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
+using comparing::same_bits;
 
 constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order::reversed, dev::play_order::shuffled};
 constexpr auto purpose = pg::random_purpose::gradient_noise;
 const pg::chacha_key key = pg::seeded_generator{77}.key();
-
-template <class Scalar>
-bool same_bits(std::span<const Scalar> a, std::span<const Scalar> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
-template <class Scalar>
-bool same_bits(const std::vector<Scalar>& a, const std::vector<Scalar>& b) {
-  return same_bits(std::span{a}, std::span{b});
-}
 
 /// Numbers of many sizes and both signs, -0 among them.
 template <class Scalar>
@@ -132,9 +125,9 @@ void steps_agree(Optimizer optimizer, dev::play_order order, auto&& set_step) {
     const std::vector<float> sum = added(kernel.lanes, 3, kernel.count);
     std::ranges::copy(sum, gradient.values().begin());
     pg::add_gaussian(key, purpose, at, 0, 0.37, gradient.values());
-    if (at != 2) BOOST_TEST(same_bits<float>(kernel.released, gradient.values()));
+    if (at != 2) BOOST_TEST(same_bits(kernel.released, gradient.values()));
     pg::unprotected::step(optimizer, exec, trained, gradient, scale);
-    BOOST_TEST(same_bits<float>(kernel.parameters, trained.parameters()));
+    BOOST_TEST(same_bits(kernel.parameters, trained.parameters()));
   }
 }
 

@@ -16,6 +16,8 @@
 #include "files.hpp"
 #include "imdb_fixture.hpp"
 
+BOOST_AUTO_TEST_SUITE(imdb)
+
 namespace {
 
 using ids = std::vector<std::int32_t>;
@@ -85,8 +87,6 @@ std::size_t refused_changes(const bytes& file, Read read) {
 }
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(imdb)
 
 BOOST_AUTO_TEST_CASE(every_protocol_is_read_as_keras_reads_it) {
   for (const bytes& array : {bytes_of(test::protocol_2), bytes_of(test::protocol_3), bytes_of(test::protocol_4)}) {
@@ -177,10 +177,6 @@ BOOST_AUTO_TEST_CASE(a_missing_file_says_where_it_comes_from_and_where_to_put_it
   BOOST_TEST(is_the_fixture(pergrad::read_imdb(folder.path(), data_part::train)));
   BOOST_TEST(is_the_fixture(pergrad::read_imdb(folder.path("imdb.npz"), data_part::train)));
 }
-
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(imdb_damage)
 
 BOOST_AUTO_TEST_CASE(every_truncated_archive_is_refused) {
   for (const bytes& whole : {bytes_of(test::whole_archive), archive_of(bytes_of(test::protocol_2), true),

@@ -16,9 +16,12 @@
 
 #include <pergrad/pergrad.hpp>
 
+#include "comparing.hpp"
+
 namespace fixture {
 
 namespace pg = pergrad;
+using comparing::check_close;
 
 /// A convolutional network with a residual whose shortcut is projected, an odd image and a pool.
 template <class Scalar>
@@ -103,22 +106,6 @@ template <class Scalar>
   return norm_of(std::span<const Scalar>{values});
 }
 
-/// Same numbers up to `tolerance` relative to the largest one.
-template <class Left, class Right>
-void check_close(const std::vector<Left>& found, const std::vector<Right>& wanted, double tolerance,
-                 const std::string& what) {
-  BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);
-  double largest = 0;
-  double worst = 0;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const double error = std::fabs(static_cast<double>(found[i]) - static_cast<double>(wanted[i]));
-    largest = std::max(largest, std::fabs(static_cast<double>(wanted[i])));
-    worst = error > worst || std::isnan(error) ? error : worst;
-    if (std::isnan(error)) break;
-  }
-  BOOST_TEST(largest > 0, what << ": compares nothing but zeros");
-  BOOST_TEST(worst <= tolerance * largest, what << ": off by " << worst << " at a magnitude of " << largest);
-}
 template <class Scalar>
 void check_same_bits(const std::vector<Scalar>& found, const std::vector<Scalar>& wanted, const std::string& what) {
   BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);

@@ -9,11 +9,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include <pergrad/host/kernels.hpp>
@@ -22,42 +19,16 @@
 #include <pergrad/layers/max_pool2d.hpp>
 #include <pergrad/privacy/noise.hpp>
 
+#include "comparing.hpp"
+#include "kernel_fixture.hpp"
 #include "privacy/noise_golden.hpp"
 
 BOOST_AUTO_TEST_SUITE(families)
 
-namespace on_host = pergrad::on_host;
-using on_host::kernel_family;
-using position = on_host::index;
-
 namespace {
 
-/// How far a sum of squares may be from the true one, relatively.
-template <class Scalar>
-constexpr double error_of_squares =
-    std::is_same_v<Scalar, float> ? on_host::epilogue::error_of_squares_in_float : 1e-13;
-
-/// Lets a suite's cases run only where the program has the family and the processor can run it.
-struct available {
-  kernel_family family;
-  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id /*unit*/) const {
-    boost::test_tools::assertion_result result{on_host::runs_here(family)};
-    result.message() << "this program has no kernels " << name_of(family) << ", or the processor cannot run them";
-    return result;
-  }
-};
-
-/// While it lives, one family's kernels run.
-class using_family {
- public:
-  explicit using_family(kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
-  using_family(const using_family&) = delete;
-  using_family& operator=(const using_family&) = delete;
-  ~using_family() { on_host::use_kernel_family(before_); }
-
- private:
-  kernel_family before_ = on_host::kernel_family_in_use();
-};
+using namespace kernel_fixture;
+using comparing::same_bits;
 
 /// Whether a family's kernels round a multiply-add once: where there is such an instruction that is the compiler's
 /// choice (g++ takes it from -O2 on), but one for all.
@@ -74,27 +45,10 @@ bool fuses(kernel_family family) {
   return out != 0;
 }
 
-/// The same numbers with every standard library, in [-1, 1).
-class numbers {
- public:
-  template <class Scalar>
-  [[nodiscard]] Scalar next() {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
-    return static_cast<Scalar>(static_cast<std::int32_t>(state_ >> 32U)) * static_cast<Scalar>(0x1p-31);
-  }
-  template <class Scalar>
-  [[nodiscard]] std::vector<Scalar> several(std::size_t count) {
-    std::vector<Scalar> values(count);
-    for (Scalar& value : values) value = next<Scalar>();
-    return values;
-  }
-  [[nodiscard]] position up_to(position most) {
-    return 1 + static_cast<position>((next<double>() + 1) / 2 * static_cast<double>(most));
-  }
-
- private:
-  std::uint64_t state_ = 20'240'607;
-};
+/// One of 1 .. most.
+position up_to(position most, numbers& random) {
+  return 1 + static_cast<position>((random.next<double>() + 1) / 2 * static_cast<double>(most));
+}
 
 template <class Scalar>
 Scalar multiply_add(bool fused, Scalar a, Scalar b, Scalar c) {
@@ -103,21 +57,16 @@ Scalar multiply_add(bool fused, Scalar a, Scalar b, Scalar c) {
   return product + c;
 }
 
-template <class Scalar>
-bool same_bits(const std::vector<Scalar>& one, const std::vector<Scalar>& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(Scalar)) == 0;
-}
-
 /// Rows and terms in two loops each, so that tiles meet the end of a row loop.
 on_host::product_shape shape_of(numbers& random, position row_count, position columns) {
-  const position inner = random.up_to(row_count);
+  const position inner = up_to(row_count, random);
   const position outer = row_count / inner;
   on_host::product_shape shape;
   shape.columns = columns;
-  shape.row[1] = {outer, random.up_to(9), inner * (columns + 1) + 2};
-  shape.row[2] = {inner, random.up_to(5), columns + 1};
-  shape.reduce[1] = {random.up_to(4), random.up_to(20), random.up_to(200)};
-  shape.reduce[2] = {random.up_to(12), random.up_to(3), random.up_to(90)};
+  shape.row[1] = {outer, up_to(9, random), inner * (columns + 1) + 2};
+  shape.row[2] = {inner, up_to(5, random), columns + 1};
+  shape.reduce[1] = {up_to(4, random), up_to(20, random), up_to(200, random)};
+  shape.reduce[2] = {up_to(12, random), up_to(3, random), up_to(90, random)};
   return shape;
 }
 
@@ -282,7 +231,7 @@ void check_noise(kernel_family family) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(the_best_one_is_in_use) {
-  for (const auto family : {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512}) {
+  for (const auto family : every_family) {
     if (on_host::runs_here(family)) BOOST_TEST((on_host::kernel_family_in_use() >= family));
     if (!on_host::runs_here(family)) BOOST_TEST(!on_host::use_kernel_family(family));
   }

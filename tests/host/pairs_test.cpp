@@ -4,12 +4,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -18,64 +14,28 @@
 #include <pergrad/host/pairs.hpp>
 #include <pergrad/host/panels.hpp>
 
-BOOST_AUTO_TEST_SUITE(filtering_in_pairs)
+#include "comparing.hpp"
+#include "convolution_fixture.hpp"
 
-namespace on_host = pergrad::on_host;
-using position = on_host::index;
+BOOST_AUTO_TEST_SUITE(filtering_in_pairs)
 
 namespace {
 
+using namespace kernel_fixture;
+using comparing::largest_difference;
+using comparing::same_bits;
 using scalars = std::tuple<float, double>;
 
-[[nodiscard]] constexpr std::size_t number(position value) { return static_cast<std::size_t>(value); }
-
-struct convolution {
-  position channels;
-  position outputs;
-  position height;
-  position width;
-  position kernel_height;
-  position kernel_width;
-  position padding;
-  position samples;
-};
 constexpr convolution convolutions[] = {
     {1, 1, 2, 2, 2, 2, 0, 1},  {5, 3, 6, 7, 4, 2, 1, 2},    {17, 70, 9, 8, 4, 4, 2, 3},   {16, 33, 7, 12, 2, 6, 0, 1},
     {24, 8, 9, 9, 6, 4, 0, 2}, {3, 130, 11, 5, 8, 4, 2, 2}, {20, 16, 6, 60, 4, 40, 0, 1}, {64, 64, 12, 13, 8, 8, 0, 1},
-};
-[[nodiscard]] std::string to_text(const convolution& of) {
-  return std::to_string(of.channels) + " to " + std::to_string(of.outputs) + ", " + std::to_string(of.height) + " x " +
-         std::to_string(of.width) + ", kernel " + std::to_string(of.kernel_height) + " x " +
-         std::to_string(of.kernel_width) + ", padding " + std::to_string(of.padding) + ", " +
-         std::to_string(of.samples) + " samples";
-}
-
-/// The same numbers everywhere: integers of at most 4, whose filtered sums are exact, or anything in [-1, 1).
-class numbers {
- public:
-  explicit numbers(bool integers) : integers_{integers} {}
-  [[nodiscard]] double next() {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
-    const std::uint64_t bits = state_ >> 33U;
-    return integers_ ? static_cast<double>(bits % 9) - 4 : static_cast<double>(bits % 16'777'216) * 0x1p-23 - 1;
-  }
-  template <class Scalar>
-  [[nodiscard]] std::vector<Scalar> take(position count) {
-    std::vector<Scalar> values(number(count));
-    for (Scalar& value : values) value = static_cast<Scalar>(next());
-    return values;
-  }
-
- private:
-  bool integers_;
-  std::uint64_t state_ = 20'261'122;
 };
 
 /// One convolution with the values of its samples, all that is around them NaN where nobody may look.
 template <class Scalar>
 struct setting {
   convolution of;
-  on_host::node_row row;
+  on_host::node_row row = row_of(of);
   on_host::layout x_layout;
   on_host::layout y_layout;
   std::vector<Scalar> weights;
@@ -84,37 +44,14 @@ struct setting {
   std::vector<Scalar> delta;
 
   setting(const convolution& which, numbers& random) : of{which} {
-    const auto size_of = [](position rows, position columns) {
-      return pergrad::extent{1, number(rows), number(columns)};
-    };
-    row.map = {.in_channels = number(of.channels),
-               .in_size = size_of(of.height, of.width),
-               .out_channels = number(of.outputs),
-               .out_size = size_of(of.height + 2 * of.padding - of.kernel_height + 1,
-                                   of.width + 2 * of.padding - of.kernel_width + 1),
-               .kernel = size_of(of.kernel_height, of.kernel_width),
-               .padding = {0, number(of.padding), number(of.padding)}};
     BOOST_TEST_REQUIRE(on_host::fits_in_pairs(row.map));
     row.in_pairs = true;
-    const auto arrange = [](std::size_t channels, pergrad::extent size) {
-      return on_host::arrangement{static_cast<position>(channels), static_cast<position>(size.height),
-                                  static_cast<position>(size.width), true, 1};
-    };
-    x_layout = on_host::lay_out(arrange(row.map.in_channels, row.map.in_size), on_host::halo_of_input(row));
-    y_layout = on_host::lay_out(arrange(row.map.out_channels, row.map.out_size), on_host::halo{1, 2, 0, 1});
-    weights = random.take<Scalar>(of.outputs * of.channels * of.kernel_height * of.kernel_width);
-    bias = random.take<Scalar>(of.outputs);
-    x = values_in(x_layout, random, Scalar{0});
-    delta = values_in(y_layout, random, std::numeric_limits<Scalar>::quiet_NaN());
-  }
-  [[nodiscard]] std::vector<Scalar> values_in(const on_host::layout& where, numbers& random, Scalar around) const {
-    std::vector<Scalar> values(number(of.samples * where.size + on_host::line), around);
-    for (position b = 0; b < of.samples; ++b) {
-      for (position i = 0; i < where.values.size(); ++i) {
-        values[number(b * where.size + where.position(i))] = static_cast<Scalar>(random.next());
-      }
-    }
-    return values;
+    x_layout = layout_of(row.map.in_channels, row.map.in_size, on_host::halo_of_input(row));
+    y_layout = layout_of(row.map.out_channels, row.map.out_size, uneven_halo);
+    weights = random.several<Scalar>(of.weight_count());
+    bias = random.several<Scalar>(number(of.outputs));
+    x = values_in(x_layout, of.samples, random, Scalar{0}, on_host::line);
+    delta = values_in(y_layout, of.samples, random, std::numeric_limits<Scalar>::quiet_NaN(), on_host::line);
   }
   [[nodiscard]] on_host::images<const Scalar> read() const { return {x_layout, x.data(), x_layout.size}; }
   [[nodiscard]] std::vector<Scalar> direct(bool biased) const {
@@ -195,35 +132,10 @@ struct setting {
   }
 };
 
-template <class Scalar>
-[[nodiscard]] bool same_bits(const std::vector<Scalar>& one, const std::vector<Scalar>& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(Scalar)) == 0;
-}
-template <class Scalar>
-[[nodiscard]] double largest_difference(const std::vector<Scalar>& one, const std::vector<Scalar>& other) {
-  double worst = 0;
-  for (std::size_t i = 0; i < one.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(one[i]) - static_cast<double>(other[i])));
-  }
-  return worst;
-}
-
-class using_family {
- public:
-  explicit using_family(on_host::kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
-  using_family(const using_family&) = delete;
-  using_family& operator=(const using_family&) = delete;
-  ~using_family() { on_host::use_kernel_family(before_); }
-
- private:
-  on_host::kernel_family before_ = on_host::kernel_family_in_use();
-};
-
 }  // namespace
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Scalar, scalars) {
-  for (const auto family :
-       {on_host::kernel_family::baseline, on_host::kernel_family::avx2, on_host::kernel_family::avx512}) {
+  for (const auto family : every_family) {
     if (!on_host::runs_here(family)) continue;
     const using_family in_use{family};
     numbers random{true};
@@ -245,7 +157,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Sca
 
 // Each of nine products errs by a few roundings of its terms, which are up to four times as large along each axis.
 BOOST_AUTO_TEST_CASE_TEMPLATE(real_numbers_give_almost_the_direct_sums, Scalar, scalars) {
-  numbers random{false};
+  numbers random;
   for (const convolution& of : convolutions) {
     const setting<Scalar> here{of, random};
     const auto terms = static_cast<double>(of.channels * of.kernel_height * of.kernel_width);
@@ -268,7 +180,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(real_numbers_give_almost_the_direct_sums, Scalar, 
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_stretch_of_outputs_packs_its_own_kernels_only, Scalar, scalars) {
-  numbers random{false};
+  numbers random;
   for (const convolution& of : convolutions) {
     const setting<Scalar> here{of, random};
     BOOST_TEST(same_bits(here.in_pairs(true, 16), here.in_pairs(true)), to_text(of));
@@ -276,7 +188,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_stretch_of_outputs_packs_its_own_kernels_only, S
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(another_sample_moves_no_bit, Scalar, scalars) {
-  numbers random{false};
+  numbers random;
   for (const convolution& of : convolutions) {
     if (of.samples == 1) continue;
     setting<Scalar> here{of, random};

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
@@ -17,20 +16,19 @@
 
 #include <pergrad/host/product.hpp>
 
-BOOST_AUTO_TEST_SUITE(product)
+#include "comparing.hpp"
+#include "kernel_fixture.hpp"
 
-namespace on_host = pergrad::on_host;
+BOOST_AUTO_TEST_SUITE(product)
 
 namespace {
 
+namespace on_host = pergrad::on_host;
+using comparing::same_bits;
+using kernel_fixture::error_of_squares;
 using scalars = std::tuple<float, double>;
 
 constexpr std::uint32_t seed = 20'240'607;
-
-/// How far a sum of squares may be from the true one, relatively.
-template <class Scalar>
-constexpr double error_of_squares =
-    std::is_same_v<Scalar, float> ? on_host::epilogue::error_of_squares_in_float : 1e-13;
 
 /// Calls visit(row offset in left, row offset in out) in order.
 template <class Visit>
@@ -109,11 +107,6 @@ class exact {
   std::size_t size_;
   std::unique_ptr<Scalar[]> values_;
 };
-
-template <class Scalar>
-bool same_bits(const exact<Scalar>& one, const exact<Scalar>& other) {
-  return one.size() == other.size() && std::memcmp(one.begin(), other.begin(), one.size() * sizeof(Scalar)) == 0;
-}
 
 /// The sum by its definition in double (long double for doubles), and what rounding may move it by.
 template <class Scalar>

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,12 +15,16 @@
 
 #include <pergrad/pergrad.hpp>
 
+#include "comparing.hpp"
+#include "kernel_fixture.hpp"
+
 BOOST_AUTO_TEST_SUITE(whole_steps)
 
 namespace {
 
 namespace pg = pergrad;
-using pg::on_host::kernel_family;
+using comparing::same_bits;
+using kernel_fixture::kernel_family;
 
 /// Minimal filtering, direct products, both pools and a deferred sum.
 using network =
@@ -35,7 +38,7 @@ constexpr std::size_t batch_size = 37;
 
 /// The parameters after three private steps.
 std::vector<float> trained(kernel_family family, std::size_t threads) {
-  BOOST_TEST_REQUIRE(pg::on_host::use_kernel_family(family));
+  const kernel_fixture::using_family in_use{family};
   const pg::host exec{pg::threads{threads}};
   network net{exec, pg::kaiming_uniform{5}};
   network::tape tape{exec, pg::max_batch{batch_size}};
@@ -62,9 +65,6 @@ std::vector<float> trained(kernel_family family, std::size_t threads) {
   return {values.begin(), values.end()};
 }
 
-bool same_bits(const std::vector<float>& one, const std::vector<float>& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
-}
 double distance(const std::vector<float>& one, const std::vector<float>& other) {
   double sum = 0;
   for (std::size_t i = 0; i < one.size(); ++i) {
@@ -82,7 +82,7 @@ BOOST_AUTO_TEST_CASE(within_a_family_bits_stay_and_families_agree) {
   const std::span<const float> initial = start.parameters();
   const double moved = distance(wanted, {initial.begin(), initial.end()});
   BOOST_TEST(moved > 0.01);
-  for (const auto family : {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512}) {
+  for (const auto family : kernel_fixture::every_family) {
     if (!pg::on_host::runs_here(family)) continue;
     const std::string name{pg::on_host::name_of(family)};
     const std::vector<float> found = trained(family, 1);
@@ -92,7 +92,6 @@ BOOST_AUTO_TEST_CASE(within_a_family_bits_stay_and_families_agree) {
     BOOST_TEST(distance(found, wanted) <= 1e-5 * moved, name << " is off by " << distance(found, wanted));
     BOOST_TEST(same_bits(trained(usual, 2), wanted), "after " << name);
   }
-  pg::on_host::use_kernel_family(usual);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

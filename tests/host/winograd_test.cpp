@@ -4,10 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <tuple>
@@ -17,50 +14,23 @@
 #include <pergrad/host/panels.hpp>
 #include <pergrad/host/winograd.hpp>
 
-BOOST_AUTO_TEST_SUITE(minimal_filtering)
+#include "comparing.hpp"
+#include "convolution_fixture.hpp"
 
-namespace on_host = pergrad::on_host;
-using position = on_host::index;
+BOOST_AUTO_TEST_SUITE(minimal_filtering)
 
 namespace {
 
+using namespace kernel_fixture;
+using comparing::largest_difference;
+using comparing::same_bits;
 using scalars = std::tuple<float, double>;
 
-[[nodiscard]] constexpr std::size_t number(position value) { return static_cast<std::size_t>(value); }
-
-/// A convolution and the samples of a tile.
-struct convolution {
-  position channels;
-  position outputs;
-  position height;
-  position width;
-  position padding;
-  position samples;
-};
 constexpr convolution convolutions[] = {
-    {1, 1, 3, 3, 0, 1},   {5, 3, 4, 7, 1, 2},  {17, 70, 5, 4, 2, 3}, {32, 16, 8, 8, 1, 2},   {16, 33, 7, 6, 0, 1},
-    {130, 8, 6, 9, 1, 2}, {3, 65, 2, 2, 1, 2}, {40, 40, 1, 5, 1, 3}, {24, 24, 11, 13, 2, 2}, {64, 64, 16, 16, 1, 1},
+    {1, 1, 3, 3, 3, 3, 0, 1},     {5, 3, 4, 7, 3, 3, 1, 2},     {17, 70, 5, 4, 3, 3, 2, 3}, {32, 16, 8, 8, 3, 3, 1, 2},
+    {16, 33, 7, 6, 3, 3, 0, 1},   {130, 8, 6, 9, 3, 3, 1, 2},   {3, 65, 2, 2, 3, 3, 1, 2},  {40, 40, 1, 5, 3, 3, 1, 3},
+    {24, 24, 11, 13, 3, 3, 2, 2}, {64, 64, 16, 16, 3, 3, 1, 1},
 };
-[[nodiscard]] std::string to_text(const convolution& of) {
-  return std::to_string(of.channels) + " to " + std::to_string(of.outputs) + ", " + std::to_string(of.height) + " x " +
-         std::to_string(of.width) + ", padding " + std::to_string(of.padding) + ", " + std::to_string(of.samples) +
-         " samples";
-}
-
-[[nodiscard]] on_host::node_row row_of(const convolution& of) {
-  const auto extent_of = [](position rows, position columns) {
-    return pergrad::extent{1, number(rows), number(columns)};
-  };
-  on_host::node_row row;
-  row.map = {.in_channels = number(of.channels),
-             .in_size = extent_of(of.height, of.width),
-             .out_channels = number(of.outputs),
-             .out_size = extent_of(of.height + 2 * of.padding - 2, of.width + 2 * of.padding - 2),
-             .kernel = {1, 3, 3},
-             .padding = {0, number(of.padding), number(of.padding)}};
-  row.input_gradient = true;
-  return row;
-}
 
 /// One direction of a convolution: what it reads and writes, with room around.
 template <class Scalar>
@@ -87,15 +57,9 @@ struct direction {
     }
   }
   [[nodiscard]] on_host::layout lay_out(bool read) {
-    const auto arrange = [](std::size_t channels, pergrad::extent size) {
-      return on_host::arrangement{static_cast<position>(channels), static_cast<position>(size.height),
-                                  static_cast<position>(size.width), true, 1};
-    };
     row.winograd_rows = row.winograd_dx_rows = 1;
-    const on_host::halo written{1, 2, 0, 1};
-    return adjoint == read
-               ? on_host::lay_out(arrange(row.map.out_channels, row.map.out_size), read ? halo_of_delta(row) : written)
-               : on_host::lay_out(arrange(row.map.in_channels, row.map.in_size), read ? halo_of_input(row) : written);
+    return adjoint == read ? layout_of(row.map.out_channels, row.map.out_size, read ? halo_of_delta(row) : uneven_halo)
+                           : layout_of(row.map.in_channels, row.map.in_size, read ? halo_of_input(row) : uneven_halo);
   }
   [[nodiscard]] on_host::images<const Scalar> read(const std::vector<Scalar>& values, position first = 0) const {
     return {in, values.data() + first * in.size, in.size};
@@ -131,57 +95,20 @@ struct direction {
     return y;
   }
   /// Values that are read, 0 around the images.
-  template <class Next>
-  [[nodiscard]] std::vector<Scalar> images_of(Next&& next) const {
-    std::vector<Scalar> x(number(of.samples * in.size));
-    for (position b = 0; b < of.samples; ++b) {
-      for (position i = 0; i < in.values.size(); ++i) x[number(b * in.size + in.position(i))] = next();
-    }
-    return x;
+  [[nodiscard]] std::vector<Scalar> inputs(numbers& random) const {
+    return values_in(in, of.samples, random, Scalar{0});
   }
   [[nodiscard]] std::vector<Scalar> outputs_before() const {
     return std::vector<Scalar>(number(of.samples * out.size), Scalar{7});
   }
 };
 
-/// The same numbers everywhere: integers of at most 4, whose filtered sums are exact, or anything in [-1, 1).
-class numbers {
- public:
-  [[nodiscard]] double integer() { return static_cast<double>(step() % 9) - 4; }
-  [[nodiscard]] double real() { return static_cast<double>(step() % 16'777'216) * 0x1p-23 - 1; }
-  template <class Scalar>
-  [[nodiscard]] std::vector<Scalar> integers(position count) {
-    std::vector<Scalar> values(number(count));
-    for (Scalar& value : values) value = static_cast<Scalar>(integer());
-    return values;
-  }
-  template <class Scalar>
-  [[nodiscard]] std::vector<Scalar> reals(position count) {
-    std::vector<Scalar> values(number(count));
-    for (Scalar& value : values) value = static_cast<Scalar>(real());
-    return values;
-  }
-
- private:
-  std::uint64_t step() {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
-    return state_ >> 33U;
-  }
-  std::uint64_t state_ = 20'261'122;
-};
-
-template <class Scalar>
-[[nodiscard]] bool same_bits(const std::vector<Scalar>& one, const std::vector<Scalar>& other) {
-  return one.size() == other.size() && std::memcmp(one.data(), other.data(), one.size() * sizeof(Scalar)) == 0;
-}
-
 /// Calls f(direction, bias, accumulate, what) for both directions of every convolution.
 template <class Scalar, class Function>
-void each_direction(numbers& random, bool integers, Function&& f) {
+void each_direction(numbers& random, Function&& f) {
   for (const convolution& of : convolutions) {
-    const position weight_count = of.outputs * of.channels * 9;
-    const auto weights = integers ? random.integers<Scalar>(weight_count) : random.reals<Scalar>(weight_count);
-    const auto bias = integers ? random.integers<Scalar>(of.outputs) : random.reals<Scalar>(of.outputs);
+    const auto weights = random.several<Scalar>(of.weight_count());
+    const auto bias = random.several<Scalar>(number(of.outputs));
     for (const bool adjoint : {false, true}) {
       for (const bool more : {false, true}) {
         direction<Scalar> way{of, adjoint, weights};
@@ -193,28 +120,16 @@ void each_direction(numbers& random, bool integers, Function&& f) {
   }
 }
 
-class using_family {
- public:
-  explicit using_family(on_host::kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
-  using_family(const using_family&) = delete;
-  using_family& operator=(const using_family&) = delete;
-  ~using_family() { on_host::use_kernel_family(before_); }
-
- private:
-  on_host::kernel_family before_ = on_host::kernel_family_in_use();
-};
-
 }  // namespace
 
 // The transforms of small integers, and the sums of their products, are exact: quarters at most.
 BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Scalar, scalars) {
-  for (const auto family :
-       {on_host::kernel_family::baseline, on_host::kernel_family::avx2, on_host::kernel_family::avx512}) {
+  for (const auto family : every_family) {
     if (!on_host::runs_here(family)) continue;
     const using_family in_use{family};
-    numbers random;
-    each_direction<Scalar>(random, true, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
-      const auto x = way.images_of([&] { return static_cast<Scalar>(random.integer()); });
+    numbers random{true};
+    each_direction<Scalar>(random, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+      const auto x = way.inputs(random);
       const auto expected = way.direct(x, way.outputs_before(), bias, accumulate);
       BOOST_TEST((way.filtered(x, way.outputs_before(), bias, accumulate) == expected), what << name_of(family));
     });
@@ -224,24 +139,20 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_direct_sums_in_every_family, Sca
 // An error of a transformed sum is at most a few rounding errors of its largest terms: 4 x 4 values, four each.
 BOOST_AUTO_TEST_CASE_TEMPLATE(real_numbers_give_almost_the_direct_sums, Scalar, scalars) {
   numbers random;
-  each_direction<Scalar>(random, false, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
-    const auto x = way.images_of([&] { return static_cast<Scalar>(random.real()); });
+  each_direction<Scalar>(random, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+    const auto x = way.inputs(random);
     const auto expected = way.direct(x, way.outputs_before(), bias, accumulate);
     const auto computed = way.filtered(x, way.outputs_before(), bias, accumulate);
     const double terms = 9 * static_cast<double>(way.extents.channels);
     const double allowed = 4 * static_cast<double>(std::numeric_limits<Scalar>::epsilon()) * (10 + terms);
-    double worst = 0;
-    for (std::size_t i = 0; i < computed.size(); ++i) {
-      worst = std::max(worst, std::abs(static_cast<double>(computed[i]) - static_cast<double>(expected[i])));
-    }
-    BOOST_TEST(worst <= allowed, what);
+    BOOST_TEST(largest_difference(computed, expected) <= allowed, what);
   });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(no_bit_depends_on_stripes_or_neighbours, Scalar, scalars) {
   numbers random;
-  each_direction<Scalar>(random, false, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
-    const auto x = way.images_of([&] { return static_cast<Scalar>(random.real()); });
+  each_direction<Scalar>(random, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+    const auto x = way.inputs(random);
     const auto expected = way.filtered(x, way.outputs_before(), bias, accumulate, 1);
     const position rows = way.of.samples * way.extents.tile_rows();
     for (position together = 2; together <= rows + 1; ++together) {
@@ -256,8 +167,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_bit_depends_on_stripes_or_neighbours, Scalar, s
 BOOST_AUTO_TEST_CASE_TEMPLATE(another_sample_and_the_rest_of_a_patch_move_no_bit, Scalar, scalars) {
   constexpr Scalar nan = std::numeric_limits<Scalar>::quiet_NaN();
   numbers random;
-  each_direction<Scalar>(random, false, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
-    auto x = way.images_of([&] { return static_cast<Scalar>(random.real()); });
+  each_direction<Scalar>(random, [&](auto& way, const Scalar* bias, bool accumulate, const std::string& what) {
+    auto x = way.inputs(random);
     const auto expected = way.filtered(x, way.outputs_before(), bias, accumulate, 2);
     const position size = way.in.size;
     // What lies behind the last window of an odd extent.
@@ -292,7 +203,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(another_sample_and_the_rest_of_a_patch_move_no_bit
 BOOST_AUTO_TEST_CASE(a_stretch_of_outputs_packs_its_own_weights_only) {
   numbers random;
   for (const convolution& of : convolutions) {
-    const auto weights = random.reals<float>(of.outputs * of.channels * 9);
+    const auto weights = random.several<float>(of.weight_count());
     const on_host::node_row row = row_of(of);
     const std::size_t size = number(on_host::panel_elements(row, 1));
     std::vector<float> whole(size);

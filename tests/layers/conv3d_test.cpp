@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/conv3d_test.cpp - 3-d convolutions and pools: the laws, their definition, and nets that need only 2-d
+// tests/layers/conv3d_test.cpp - 3-d convolutions: the laws, their definition, and nets, pools and all, that need only
+// 2-d
 #include <boost/test/unit_test.hpp>
-
-#include <vector>
 
 #include <pergrad/pergrad.hpp>
 
 #include "affine_reference.hpp"
 #include "laws.hpp"
+
+BOOST_AUTO_TEST_SUITE(conv3d_layer)
 
 namespace {
 
@@ -15,7 +16,6 @@ using layer_tests::agree;
 using layer_tests::agrees_with_its_definition;
 using layer_tests::keeps_the_laws;
 using layer_tests::keeps_the_laws_in_double;
-using layer_tests::respond;
 using pergrad::adaptive_avg_pool2d;
 using pergrad::adaptive_avg_pool3d;
 using pergrad::avg_pool2d;
@@ -37,11 +37,7 @@ using pergrad::sequential;
 using pergrad::shape;
 using pergrad::stride;
 
-using numbers = std::vector<double>;
-
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(conv3d_layer)
 
 BOOST_AUTO_TEST_CASE(laws) { keeps_the_laws<conv3d<3, 2, padding<1>>, shape{2, 3, 2, 3}>(); }
 BOOST_AUTO_TEST_CASE(deep_laws) {
@@ -71,24 +67,6 @@ BOOST_AUTO_TEST_CASE(planes_are_rows_of_an_image) {
         basic_network<double, shape{2, 7, 6}, conv2d<3, extent{3, 2}, stride<2, 1>, padding<1>>, pergrad::tanh,
                       max_pool2d<extent{2, 3}, stride<1>, padding<1>>, avg_pool2d<2>, adaptive_avg_pool2d<2>, flatten,
                       linear<3>>>();
-}
-
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(pool3d_layers)
-
-BOOST_AUTO_TEST_CASE(laws) {
-  keeps_the_laws_in_double<sequential<max_pool3d<2, stride<1>, padding<1>>,
-                                      avg_pool3d<extent{1, 2, 2}, padding<0, 1, 1>>, adaptive_avg_pool3d<2, 3, 1>>,
-                           shape{2, 3, 3, 4}>();
-}
-BOOST_AUTO_TEST_CASE(a_box) {
-  const auto most = respond<max_pool3d<2>, shape{1, 2, 2, 2}>({1, 2, 3, 4, 8, 7, 8, 5}, {3});
-  BOOST_TEST(most.output == numbers{8}, boost::test_tools::per_element());
-  BOOST_TEST(most.input_gradient == (numbers{0, 0, 0, 0, 3, 0, 0, 0}), boost::test_tools::per_element());
-  const auto mean = respond<avg_pool3d<2>, shape{1, 2, 2, 2}>({1, 2, 3, 4, 8, 7, 8, 7}, {8});
-  BOOST_TEST(mean.output == numbers{5}, boost::test_tools::per_element());
-  BOOST_TEST(mean.input_gradient == numbers(8, 1.0), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/layers/pools_test.cpp - max, average and adaptive average pools: the laws, and ties, NaN and padding
+// tests/layers/pools_test.cpp - max, average and adaptive average pools in 1, 2 and 3 dimensions: the laws, and ties,
+// NaN and padding
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -17,10 +18,16 @@ namespace {
 using layer_tests::keeps_the_laws;
 using layer_tests::keeps_the_laws_in_double;
 using layer_tests::respond;
+using pergrad::adaptive_avg_pool1d;
 using pergrad::adaptive_avg_pool2d;
+using pergrad::adaptive_avg_pool3d;
+using pergrad::avg_pool1d;
 using pergrad::avg_pool2d;
+using pergrad::avg_pool3d;
 using pergrad::extent;
+using pergrad::max_pool1d;
 using pergrad::max_pool2d;
+using pergrad::max_pool3d;
 using pergrad::padding;
 using pergrad::sequential;
 using pergrad::shape;
@@ -51,6 +58,23 @@ BOOST_AUTO_TEST_CASE(adaptive_larger_than_its_input_laws) {
 BOOST_AUTO_TEST_CASE(one_behind_the_other) {
   keeps_the_laws<sequential<max_pool2d<2, stride<1>>, avg_pool2d<2, padding<1>>, adaptive_avg_pool2d<2, 3>>,
                  shape{3, 6, 5}>();
+}
+BOOST_AUTO_TEST_CASE(one_dimension_laws) {
+  keeps_the_laws_in_double<sequential<max_pool1d<2, stride<1>>, avg_pool1d<3, padding<1>>, adaptive_avg_pool1d<2>>,
+                           shape{3, 9}>();
+}
+BOOST_AUTO_TEST_CASE(three_dimensions_laws) {
+  keeps_the_laws_in_double<sequential<max_pool3d<2, stride<1>, padding<1>>,
+                                      avg_pool3d<extent{1, 2, 2}, padding<0, 1, 1>>, adaptive_avg_pool3d<2, 3, 1>>,
+                           shape{2, 3, 3, 4}>();
+}
+BOOST_AUTO_TEST_CASE(a_box) {
+  const auto most = respond<max_pool3d<2>, shape{1, 2, 2, 2}>({1, 2, 3, 4, 8, 7, 8, 5}, {3});
+  equal(most.output, {8});
+  equal(most.input_gradient, {0, 0, 0, 0, 3, 0, 0, 0});
+  const auto mean = respond<avg_pool3d<2>, shape{1, 2, 2, 2}>({1, 2, 3, 4, 8, 7, 8, 7}, {8});
+  equal(mean.output, {5});
+  equal(mean.input_gradient, numbers(8, 1.0));
 }
 BOOST_AUTO_TEST_CASE(a_tie_goes_to_the_first) {
   const auto y = respond<max_pool2d<2>, shape{1, 2, 4}>({1, 1, 0, 2, 1, 1, 2, 2}, {10, 20});

@@ -8,12 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <ratio>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
 
 #include "laws.hpp"
+
+BOOST_AUTO_TEST_SUITE(structure)
 
 namespace {
 
@@ -42,8 +43,6 @@ using twice = basic_network<double, shape{4}, pg::tied<1, linear<4>>, pg::tanh, 
 using apart = basic_network<double, shape{4}, linear<4>, pg::tanh, linear<4>, linear<3>>;
 
 }  // namespace
-
-BOOST_AUTO_TEST_SUITE(structure)
 
 BOOST_AUTO_TEST_CASE(tied_laws) { network_keeps_the_laws<twice>(); }
 BOOST_AUTO_TEST_CASE(tied_laws_in_float) { network_keeps_the_laws<twice::rebind<float>>(); }
@@ -219,67 +218,6 @@ BOOST_AUTO_TEST_CASE(groups_are_clipped_on_their_own) {
   for (std::size_t i = 0; i < 64; ++i) BOOST_TEST(std::fabs(sum[i] - expected[i]) <= 1e-13);
   const std::vector<pg::l2_clip_norm> too_few(2, pg::l2_clip_norm{1.0});
   BOOST_CHECK_THROW(static_cast<void>(pg::clip_per_group(g, too_few)), std::invalid_argument);
-}
-
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(dropout_layer)
-
-using dropped = pg::network<shape{64}, pg::dropout<std::ratio<1, 4>>, linear<3>>;
-
-BOOST_AUTO_TEST_CASE(laws_in_evaluation) { keeps_the_laws<pg::dropout<std::ratio<1, 4>>, shape{5, 3}>(); }
-
-BOOST_AUTO_TEST_CASE(bits_depend_on_key_step_record_and_element_only) {
-  using net = pg::network<shape{40}, linear<8>, pg::dropout<std::ratio<1, 2>>, pg::tanh, pg::dropout<std::ratio<1, 4>>,
-                          linear<3>>;
-  constexpr std::size_t records_count = 50;
-  const auto data = pg::testing::draw_samples<net, pg::cross_entropy>(9, records_count);
-  const pg::dataset<float, std::int32_t> records{data.inputs, data.targets, net::input_shape};
-  std::vector<std::uint32_t> all(records_count);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
-  const std::vector<std::uint32_t> few{31, 7, 7, 44};
-  const auto run = [&](std::size_t thread_count, std::span<const std::uint32_t> ids, std::uint64_t seed, int steps) {
-    const pg::host exec{pg::threads{thread_count}};
-    const net model{exec, pg::uniform{2, -0.5, 0.5}};
-    net::tape tape{exec, pg::max_batch{records_count}};
-    const pg::batch<net, pg::cross_entropy> samples{records, ids};
-    pg::seeded_generator generator{seed};
-    for (int i = 1; i < steps; ++i) static_cast<void>(generator.next_step());
-    const auto g = pg::with_randomness(pg::per_sample_gradients(model, pg::cross_entropy{}, samples, tape), generator);
-    const auto once = pg::unprotected::evaluate(exec, pg::materialise(g));
-    BOOST_TEST(pg::unprotected::evaluate(exec, pg::materialise(g)) == once, boost::test_tools::per_element());
-    return once;
-  };
-  const auto reference = run(1, all, 1, 1);
-  BOOST_TEST(run(3, all, 1, 1) == reference, boost::test_tools::per_element());
-  const auto part = run(2, few, 1, 1);
-  constexpr std::size_t width = net::parameter_count;
-  for (std::size_t i = 0; i < few.size(); ++i) {
-    for (std::size_t k = 0; k < width; ++k) BOOST_TEST(part[i * width + k] == reference[few[i] * width + k]);
-  }
-  BOOST_TEST(run(1, all, 2, 1) != reference);
-  BOOST_TEST(run(1, all, 1, 2) != reference);
-}
-
-BOOST_AUTO_TEST_CASE(keeps_the_right_share_and_scales_it) {
-  using net = basic_network<double, shape{4096}, pg::dropout<std::ratio<1, 4>>, linear<2, pg::no_bias>>;
-  const pg::host exec{pg::threads{1}};
-  const net model{exec, pg::ones{}};
-  net::tape tape{exec, pg::max_batch{64}};
-  const std::vector<double> inputs(64 * 4096, 1.0);
-  const std::vector<double> targets(64 * 2);
-  const pg::batch<net, pg::mean_squared_error> samples{inputs, targets};
-  pg::seeded_generator generator{7};
-  const auto g =
-      pg::with_randomness(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape), generator);
-  const auto sums = pg::unprotected::evaluate(exec, pg::outputs(g));
-  double kept = 0;
-  for (std::size_t b = 0; b < 64; ++b) kept += sums[2 * b] * 0.75;
-  const double share = kept / (64 * 4096);
-  BOOST_TEST(std::fabs(share - 0.75) < 5 * std::sqrt(0.75 * 0.25 / (64 * 4096)));
-  const auto plain = pg::unprotected::evaluate(
-      exec, pg::outputs(pg::per_sample_gradients(model, pg::mean_squared_error{}, samples, tape)));
-  BOOST_TEST(plain[0] == 4096);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

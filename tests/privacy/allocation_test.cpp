@@ -3,11 +3,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <span>
 
 #include <pergrad/privacy/budget.hpp>
@@ -15,20 +12,7 @@
 #include <pergrad/privacy/noise.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
-namespace {
-
-std::atomic<std::size_t> allocations{0};
-
-}  // namespace
-
-// Not inlined, so that the compiler does not see malloc behind new and free behind delete, and warn that they mismatch.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes != 0 ? bytes : 1)) return memory;
-  throw std::bad_alloc{};
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "counted_allocations.hpp"
 
 BOOST_AUTO_TEST_SUITE(privacy_allocation)
 

@@ -47,16 +47,6 @@ template <class Network>
   for (int step = 0; step < steps; ++step) r.trainer.step(data.records());
   return r.parameters();
 }
-[[nodiscard]] double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  BOOST_TEST_REQUIRE(a.size() == b.size());
-  double difference = 0;
-  double size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    size += std::pow(static_cast<double>(a[i]), 2);
-  }
-  return std::sqrt(difference / size);
-}
 template <class Network>
 [[nodiscard]] std::vector<float> outputs_of(const pg::host& exec, const Network& net, const clouds& data) {
   typename Network::tape tape{exec, pg::max_batch{data.size()}};

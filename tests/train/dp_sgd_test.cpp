@@ -78,16 +78,6 @@ struct limited {
   }
 };
 
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0;
-  double size = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    size += std::pow(static_cast<double>(a[i]), 2);
-  }
-  return std::sqrt(difference / size);
-}
-
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {

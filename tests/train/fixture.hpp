@@ -52,4 +52,16 @@ struct clouds {
   return {net.parameters().begin(), net.parameters().end()};
 }
 
+/// The norm of their difference, by that of the first.
+[[nodiscard]] inline double distance(const std::vector<float>& one, const std::vector<float>& other) {
+  BOOST_TEST_REQUIRE(one.size() == other.size());
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    difference += std::pow(static_cast<double>(one[i]) - static_cast<double>(other[i]), 2);
+    size += std::pow(static_cast<double>(one[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
 }  // namespace fixture

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/host/kernel_fixture.hpp - what tests of kernels share: the families that run here, numbers that are the same
+// everywhere, and how exact a sum of squares is
+#pragma once
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/detail/layout.hpp>
+#include <pergrad/detail/processor.hpp>
+#include <pergrad/host/epilogue.hpp>
+
+namespace kernel_fixture {
+
+namespace on_host = pergrad::on_host;
+using on_host::kernel_family;
+using position = on_host::index;
+
+inline constexpr kernel_family every_family[] = {kernel_family::baseline, kernel_family::avx2, kernel_family::avx512};
+
+/// Lets a suite's cases run only where the program has the family and the processor can run it.
+struct available {
+  kernel_family family;
+  boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id /*unit*/) const {
+    boost::test_tools::assertion_result result{on_host::runs_here(family)};
+    result.message() << "this program has no kernels " << name_of(family) << ", or the processor cannot run them";
+    return result;
+  }
+};
+
+/// While it lives, one family's kernels run.
+class using_family {
+ public:
+  explicit using_family(kernel_family family) { BOOST_TEST_REQUIRE(on_host::use_kernel_family(family)); }
+  using_family(const using_family&) = delete;
+  using_family& operator=(const using_family&) = delete;
+  ~using_family() { on_host::use_kernel_family(before_); }
+
+ private:
+  kernel_family before_ = on_host::kernel_family_in_use();
+};
+
+/// How far a sum of squares may be from the true one, relatively.
+template <class Scalar>
+inline constexpr double error_of_squares =
+    std::is_same_v<Scalar, float> ? on_host::epilogue::error_of_squares_in_float : 1e-13;
+
+[[nodiscard]] constexpr std::size_t number(position value) { return static_cast<std::size_t>(value); }
+
+/// The same numbers with every standard library: in [-1, 1], or integers of at most 4, whose sums of products are
+/// exact.
+class numbers {
+ public:
+  explicit numbers(bool integers = false) : integers_{integers} {}
+  template <class Scalar>
+  [[nodiscard]] Scalar next() {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    const std::uint64_t bits = state_ >> 32U;
+    if (integers_) return static_cast<Scalar>(static_cast<int>(bits % 9) - 4);
+    return static_cast<Scalar>(static_cast<std::int32_t>(bits)) * static_cast<Scalar>(0x1p-31);
+  }
+  template <class Scalar>
+  [[nodiscard]] std::vector<Scalar> several(std::size_t count) {
+    std::vector<Scalar> values(count);
+    for (Scalar& value : values) value = next<Scalar>();
+    return values;
+  }
+
+ private:
+  bool integers_;
+  std::uint64_t state_ = 20'240'607;
+};
+
+}  // namespace kernel_fixture
