@@ -120,7 +120,7 @@ class tape {
     const auto total = [](on_host::index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
     workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
     kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
-    scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
+    rooms_ = {total(room_stride, workers_), "a tape's room for a gradient", detail::uninitialised};
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
     const auto buffers = static_cast<std::size_t>(on_host::lane_buffers(on_host::lane_count<Network>, workers_));
@@ -164,9 +164,9 @@ class tape {
   /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
-                             direction_.size() + scalars_.size() + weights_.size() + additions_.size() + rows_.size() +
-                             row_weights_.size()) +
+    return sizeof(scalar) *
+               (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
+                scalars_.size() + weights_.size() + additions_.size() + rows_.size() + row_weights_.size()) +
            sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
            remote_.bytes;
   }
@@ -188,8 +188,9 @@ class tape {
       table.deferred_count > 0 ? on_host::chunk_samples<Network>* on_host::deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
       weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
-  static constexpr on_host::index scaled_stride =
-      std::max(on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
+  /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
+  static constexpr on_host::index room_stride =
+      std::max(std::max(on_host::round_up(table.tile * table.scaled_size), table.lane_size),
                weighted_in_workspace ? on_host::index{0} : weighted_deltas);
   static constexpr on_host::index finder_stride =
       on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
@@ -201,7 +202,7 @@ class tape {
   std::size_t workers_;
   detail::aligned_buffer<scalar> workspaces_;
   detail::aligned_buffer<scalar> kept_;
-  detail::aligned_buffer<scalar> scaled_;
+  detail::aligned_buffer<scalar> rooms_;
   detail::aligned_buffer<on_host::norm_part> parts_;
   detail::aligned_buffer<scalar> panels_;
   detail::aligned_buffer<scalar> lanes_;
@@ -226,7 +227,7 @@ struct tape_access {
   // clang-format off
   [[nodiscard]] static auto* workspace(auto& tape) noexcept { return tape.workspaces_.data(); }
   [[nodiscard]] static auto* kept(auto& tape) noexcept { return tape.kept_.data(); }
-  [[nodiscard]] static auto* scaled(auto& tape) noexcept { return tape.scaled_.data(); }
+  [[nodiscard]] static auto* room(auto& tape) noexcept { return tape.rooms_.data(); }
   [[nodiscard]] static auto* parts(auto& tape) noexcept { return tape.parts_.data(); }
   [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
   [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
@@ -248,7 +249,7 @@ struct tape_access {
   [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
     const auto number = static_cast<index>(worker);
     return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
-                                      : tape.scaled_.data() + number * tape.scaled_stride;
+                                      : tape.rooms_.data() + number * tape.room_stride;
   }
   [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on

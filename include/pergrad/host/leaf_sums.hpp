@@ -20,8 +20,8 @@
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One thread's leaves: its workspace, and its room for gradients of samples and for scaled deltas. Samples are those
-/// from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
+/// One thread's leaves: its workspace, and room for a leaf's gradient or for its scaled deltas, whichever a leaf needs.
+/// Samples are those from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
 template <class Network>
 struct leaf_sums {
   using scalar = typename Network::scalar;
@@ -31,7 +31,7 @@ struct leaf_sums {
   const run_request<scalar>& request;
   const scalar* workspace;
   kept_rooms<Network> kept;
-  scalar* scaled;
+  scalar* room;
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
@@ -43,19 +43,18 @@ struct leaf_sums {
     }
   }
   void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, scratch, scaled);
+      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, room);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        instantiate(leaf, workspace, b, scratch);
-        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
+        instantiate(leaf, workspace, b, room);
+        add_to(sum + leaf.native, static_cast<const scalar*>(room), leaf.count);
       }
     }
   }
@@ -88,13 +87,12 @@ struct leaf_sums {
   }
 
   void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
     const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
       for (index b = begin; b < end; ++b) {
         const scalar weight = weights[static_cast<std::size_t>(b)];
         if (weight == 0) continue;
         instantiate_one(b);
-        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
+        add_scaled_to(sum + native, weight, static_cast<const scalar*>(room), count);
       }
     };
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
@@ -105,9 +103,9 @@ struct leaf_sums {
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
         if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
       } else if (leaf.delta_stride == 1) {
-        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, room);
       } else {
-        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, scratch); });
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, room); });
       }
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
@@ -117,7 +115,7 @@ struct leaf_sums {
         if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
         continue;
       }
-      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
+      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, room); });
     }
   }
 };

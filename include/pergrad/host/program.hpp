@@ -96,7 +96,7 @@ struct program {
     index kept_size = 0;    ///< of it, what the plan instantiates
     index kept_sample = 0;  ///< elements that a sample keeps by plan, elementwise blocks' too, late ones' not
     bool has_late = false;  ///< are gradients of some leaf formed late?
-    index scaled_size = 0;  ///< the largest delta of a sample
+    index scaled_size = 0;  ///< the largest delta of a sample, or what filtering its gradient in pairs takes
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;

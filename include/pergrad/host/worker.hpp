@@ -42,7 +42,7 @@ struct worker {
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
-  scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
+  scalar* room = tape_access::room(tape) + static_cast<index>(number) * tape_type::room_stride;
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, static_cast<std::size_t>(table.tile)> losses{};
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
@@ -55,7 +55,7 @@ struct worker {
                            workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
   scalar* waiting = nullptr;  ///< the sum that the late gradients of the sample before have not joined yet
   std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> late_weights{};
-  leaf_sums<Network> leaves{request, workspace, kept, scaled};
+  leaf_sums<Network> leaves{request, workspace, kept, room};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -205,7 +205,7 @@ struct worker {
           break;
         default: {
           scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
-          const double squared = form_gradient<Network>(kernel, b, gradient, scaled, before(leaf));
+          const double squared = form_gradient<Network>(kernel, b, gradient, room, before(leaf));
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -346,12 +346,12 @@ struct worker {
         if (in_one_room(leaf)) return;
         leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        add_gradients<Network>(kernel, end - begin, sum + leaf.native, scaled, scaled);
+        add_gradients<Network>(kernel, end - begin, sum + leaf.native, room);
       } else {
         for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
         }
-        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, room);
       }
     };
     for (std::size_t k = 0; k != table.outer_count; ++k) add(table.outer[k]);
