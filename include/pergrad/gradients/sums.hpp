@@ -355,7 +355,7 @@ template <class Network, class Loss>
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
   return variance_of{gradients};
 }
-/// All gradients as rows. The only expression whose result grows with the batch.
+/// All gradients as rows: batch times `parameter_count` values.
 template <class Network, class Loss>
 [[nodiscard]] auto materialise(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return materialised_gradients<per_sample_gradient_leaf<Network, Loss>, false>{gradients, 0, gradients.size()};

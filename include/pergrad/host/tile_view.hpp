@@ -4,7 +4,7 @@
 // A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
 //   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
 //              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
-//   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
+//   weights    parameters, in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
 //   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
 //   turn       the transpose of a matrix
 //   the rest   ids(b), length(b), random bits
