@@ -70,16 +70,6 @@ on_host::product_shape shape_of(numbers& random, position row_count, position co
   return shape;
 }
 
-/// Calls f(row in left, row in out).
-template <class Function>
-void each_row(const on_host::product_shape& shape, Function f) {
-  for (position outer = 0; outer < shape.row[1].extent; ++outer) {
-    for (position inner = 0; inner < shape.row[2].extent; ++inner) {
-      f(outer * shape.row[1].left + inner * shape.row[2].left, outer * shape.row[1].out + inner * shape.row[2].out);
-    }
-  }
-}
-
 /// All sums by the definition, one chain of multiply-adds each, at their places in `out`.
 template <class Scalar>
 std::vector<Scalar> chains(const on_host::product_shape& shape, bool fused, const std::vector<Scalar>& left,
@@ -87,14 +77,10 @@ std::vector<Scalar> chains(const on_host::product_shape& shape, bool fused, cons
   each_row(shape, [&](position in_left, position in_out) {
     for (position column = 0; column < shape.columns; ++column) {
       Scalar sum = 0;
-      for (position outer = 0; outer < shape.reduce[1].extent; ++outer) {
-        for (position inner = 0; inner < shape.reduce[2].extent; ++inner) {
-          const position a = in_left + outer * shape.reduce[1].left + inner * shape.reduce[2].left;
-          const position b = outer * shape.reduce[1].right + inner * shape.reduce[2].right + column;
-          sum = multiply_add(fused, left[static_cast<std::size_t>(a)], right[static_cast<std::size_t>(b)], sum);
-        }
-      }
-      out[static_cast<std::size_t>(in_out + column)] = sum;
+      each_term(shape, [&](position a, position b) {
+        sum = multiply_add(fused, left[number(in_left + a)], right[number(b + column)], sum);
+      });
+      out[number(in_out + column)] = sum;
     }
   });
   return out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/host/kernel_fixture.hpp - what tests of kernels share: the families that run here, numbers that are the same
-// everywhere, and how exact a sum of squares is
+// everywhere, the places of a product, and how exact a sum of squares is
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -13,6 +13,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/processor.hpp>
 #include <pergrad/host/epilogue.hpp>
+#include <pergrad/host/product_shape.hpp>
 
 namespace kernel_fixture {
 
@@ -74,5 +75,31 @@ class numbers {
   bool integers_;
   std::uint64_t state_ = 20'240'607;
 };
+
+/// Calls visit(first offset, second offset) for every place of four loops, in order.
+template <class Loop, class Visit>
+void each_place(const Loop& outermost, const Loop (&loops)[3], position Loop::*first, position Loop::*second,
+                Visit visit) {
+  for (position i = 0; i < outermost.extent; ++i) {
+    for (position j = 0; j < loops[0].extent; ++j) {
+      for (position k = 0; k < loops[1].extent; ++k) {
+        for (position l = 0; l < loops[2].extent; ++l) {
+          visit(i * outermost.*first + j * loops[0].*first + k * loops[1].*first + l * loops[2].*first,
+                i * outermost.*second + j * loops[0].*second + k * loops[1].*second + l * loops[2].*second);
+        }
+      }
+    }
+  }
+}
+/// Calls visit(row's offset in left, row's offset in out).
+template <class Visit>
+void each_row(const on_host::product_shape& shape, Visit visit) {
+  each_place(shape.outer_row, shape.row, &on_host::rows::left, &on_host::rows::out, visit);
+}
+/// Calls visit(term's offset in left, term's offset in right).
+template <class Visit>
+void each_term(const on_host::product_shape& shape, Visit visit) {
+  each_place(shape.outer_reduce, shape.reduce, &on_host::loop::left, &on_host::loop::right, visit);
+}
 
 }  // namespace kernel_fixture

@@ -25,44 +25,12 @@ namespace {
 
 namespace on_host = pergrad::on_host;
 using comparing::same_bits;
+using kernel_fixture::each_row;
+using kernel_fixture::each_term;
 using kernel_fixture::error_of_squares;
 using scalars = std::tuple<float, double>;
 
 constexpr std::uint32_t seed = 20'240'607;
-
-/// Calls visit(row offset in left, row offset in out) in order.
-template <class Visit>
-void each_row(const on_host::product_shape& shape, Visit visit) {
-  for (std::ptrdiff_t outermost = 0; outermost < shape.outer_row.extent; ++outermost) {
-    for (std::ptrdiff_t outer = 0; outer < shape.row[0].extent; ++outer) {
-      for (std::ptrdiff_t middle = 0; middle < shape.row[1].extent; ++middle) {
-        for (std::ptrdiff_t inner = 0; inner < shape.row[2].extent; ++inner) {
-          visit(outermost * shape.outer_row.left + outer * shape.row[0].left + middle * shape.row[1].left +
-                    inner * shape.row[2].left,
-                outermost * shape.outer_row.out + outer * shape.row[0].out + middle * shape.row[1].out +
-                    inner * shape.row[2].out);
-        }
-      }
-    }
-  }
-}
-
-/// Calls visit(offset in left, offset in right) in order.
-template <class Visit>
-void each_term(const on_host::product_shape& shape, Visit visit) {
-  for (std::ptrdiff_t outermost = 0; outermost < shape.outer_reduce.extent; ++outermost) {
-    for (std::ptrdiff_t outer = 0; outer < shape.reduce[0].extent; ++outer) {
-      for (std::ptrdiff_t middle = 0; middle < shape.reduce[1].extent; ++middle) {
-        for (std::ptrdiff_t inner = 0; inner < shape.reduce[2].extent; ++inner) {
-          visit(outermost * shape.outer_reduce.left + outer * shape.reduce[0].left + middle * shape.reduce[1].left +
-                    inner * shape.reduce[2].left,
-                outermost * shape.outer_reduce.right + outer * shape.reduce[0].right + middle * shape.reduce[1].right +
-                    inner * shape.reduce[2].right);
-        }
-      }
-    }
-  }
-}
 
 /// Elements that the operands must have, counted from their first.
 struct sizes {
