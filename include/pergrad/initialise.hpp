@@ -125,14 +125,16 @@ struct ones : constant {
 
 namespace detail {
 
-/// First value of an element of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser
-/// means "what PyTorch does"; any other as it says.
-template <class Initialiser>
-[[nodiscard]] double table_value(const Initialiser& initialiser, std::uint64_t index, fans fan) {
-  if constexpr (std::is_same_v<Initialiser, layer_default>) {
-    return public_normal(initialiser.seed, index);
-  } else {
-    return initialiser.weight(index, fan);
+/// Rows of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser means "what PyTorch
+/// does"; any other as it says.
+template <class Initialiser, class Scalar>
+void initialise_rows(const Initialiser& initialiser, fans fan, std::uint64_t first, std::span<Scalar> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      rows[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
+    } else {
+      rows[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
   }
 }
 

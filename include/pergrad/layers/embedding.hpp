@@ -6,6 +6,7 @@
 // arXiv:2009.03106; Denison et al. 2022, arXiv:2211.11896).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -65,10 +66,8 @@ template <class Initialiser, class Scalar>
 void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
                       std::size_t padding) {
   const std::size_t vocabulary = table.size() / width;
-  const fans fan{static_cast<double>(width), static_cast<double>(vocabulary)};
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    table[i] = i / width == padding ? Scalar{0} : static_cast<Scalar>(table_value(initialiser, first + i, fan));
-  }
+  initialise_rows(initialiser, {static_cast<double>(width), static_cast<double>(vocabulary)}, first, table);
+  if (padding < vocabulary) std::ranges::fill(table.subspan(padding * width, width), Scalar{0});
 }
 
 }  // namespace detail

@@ -24,10 +24,8 @@ struct learned_positions : detail::added_table {
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
-    }
+    const auto features = static_cast<double>(in.e1);
+    detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
   template <class Tile>
