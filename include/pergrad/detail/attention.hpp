@@ -194,6 +194,57 @@ void set_learned_key(const Tile& tile, const attention_layout& at, std::ptrdiff_
   if (at.extra != 0) std::copy_n(tile.parameters + at.learned_key, 2 * at.features, tile.saved(sample) + at.key);
 }
 
+/// Zeros behind every sample's length.
+template <class Arrays>
+void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
+                  std::ptrdiff_t features) {
+  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
+    auto* first = values(b);
+    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
+  }
+}
+
+/// Queries, keys and values: rows of an input times a matrix are rows of the saved values, one behind the other.
+struct projected_rows {
+  const std::uint32_t* lengths = nullptr;
+  std::ptrdiff_t positions = 0;
+  std::ptrdiff_t features = 0;  ///< of a row of the input
+  std::ptrdiff_t first = 0;     ///< saved: the first row
+  std::ptrdiff_t width = 0;     ///< of a row there
+};
+/// `turned` is W^T; `bias` may be null.
+template <class Tile, class Inputs>
+void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
+             const typename Tile::scalar* bias) {
+  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
+                                                  {.depth = of.features,
+                                                   .columns = of.width,
+                                                   .left = x.first,
+                                                   .left_sample = x.step,
+                                                   .left_row = of.features,
+                                                   .right = turned,
+                                                   .bias = bias,
+                                                   .out = tile.saved.first + of.first,
+                                                   .out_sample = tile.saved.step,
+                                                   .out_row = of.width});
+}
+/// From the projections' gradients, which have taken their place.
+template <class Tile, class Gradients>
+void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
+                      const Gradients& dx) {
+  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
+                                                  {.depth = of.width,
+                                                   .columns = of.features,
+                                                   .left = tile.saved.first + of.first,
+                                                   .left_sample = tile.saved.step,
+                                                   .left_row = of.width,
+                                                   .right = weights,
+                                                   .out = dx.first,
+                                                   .out_sample = dx.step,
+                                                   .out_row = of.features});
+  clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
+}
+
 /// y = C W^T + b, position by position; `turned` is W^T.
 template <class Tile>
 void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
@@ -223,16 +274,6 @@ void project_context_backward(const Tile& tile, const attention_layout& at) {
                                                    .out = tile.scratch.first,
                                                    .out_sample = tile.scratch.step,
                                                    .out_row = at.features});
-}
-
-/// Zeros behind every sample's length.
-template <class Arrays>
-void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                  std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
-    auto* first = values(b);
-    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
-  }
 }
 
 }  // namespace pergrad::inline v0_1::detail

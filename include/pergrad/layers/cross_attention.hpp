@@ -92,28 +92,8 @@ struct attention_to_memory {
     using scalar = typename Tile::scalar;
     const attention_layout at = lay_out(tile.in, tile.in2);
     const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                     {.depth = at.features,
-                                      .columns = at.features,
-                                      .left = tile.x.first,
-                                      .left_sample = tile.x.step,
-                                      .left_row = at.features,
-                                      .right = tile.transposed(0),
-                                      .bias = bias,
-                                      .out = tile.saved.first + at.query,
-                                      .out_sample = tile.saved.step,
-                                      .out_row = at.query_step});
-    multiply_positions<Tile, scalar>(tile, tile.lengths2, at.positions,
-                                     {.depth = at.memory_features,
-                                      .columns = at.memory_step,
-                                      .left = tile.x2.first,
-                                      .left_sample = tile.x2.step,
-                                      .left_row = at.memory_features,
-                                      .right = tile.transposed(1),
-                                      .bias = bias == nullptr ? nullptr : bias + at.features,
-                                      .out = tile.saved.first + at.key + at.extra * at.memory_step,
-                                      .out_sample = tile.saved.step,
-                                      .out_row = at.memory_step});
+    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
+    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       set_learned_key(tile, at, b);
       attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
@@ -122,43 +102,28 @@ struct attention_to_memory {
   }
   template <class Tile>
   static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const attention_layout at = lay_out(tile.in, tile.in2);
     project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
-    if (tile.wants_dx) {
-      multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                       {.depth = at.features,
-                                        .columns = at.features,
-                                        .left = tile.saved.first + at.query,
-                                        .left_sample = tile.saved.step,
-                                        .left_row = at.query_step,
-                                        .right = tile.parameters,
-                                        .out = tile.dx.first,
-                                        .out_sample = tile.dx.step,
-                                        .out_row = at.features});
-      clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
-    }
+    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
     if (tile.wants_dx2) {
-      multiply_positions<Tile, scalar>(tile, tile.lengths2, at.positions,
-                                       {.depth = at.memory_step,
-                                        .columns = at.memory_features,
-                                        .left = tile.saved.first + at.key + at.extra * at.memory_step,
-                                        .left_sample = tile.saved.step,
-                                        .left_row = at.memory_step,
-                                        .right = tile.parameters + at.features * at.features,
-                                        .out = tile.dx2.first,
-                                        .out_sample = tile.dx2.step,
-                                        .out_row = at.memory_features});
-      clear_beyond(tile.dx2, tile.samples, tile.lengths2, at.positions, at.memory_features);
+      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
     }
   }
 
  private:
   [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
     return lay_out_attention(in, second, Heads, false, options);
+  }
+  template <class Tile>
+  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
+    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  }
+  template <class Tile>
+  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
+    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 

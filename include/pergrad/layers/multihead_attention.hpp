@@ -72,19 +72,9 @@ struct multihead_attention {
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const detail::attention_layout at = lay_out(tile.in);
-    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                             {.depth = at.features,
-                                              .columns = at.query_step,
-                                              .left = tile.x.first,
-                                              .left_sample = tile.x.step,
-                                              .left_row = at.features,
-                                              .right = tile.transposed(0),
-                                              .bias = options.bias ? tile.parameters + at.bias : nullptr,
-                                              .out = tile.saved.first + at.query,
-                                              .out_sample = tile.saved.step,
-                                              .out_row = at.query_step});
+    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
+                    options.bias ? tile.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::set_learned_key(tile, at, b);
       detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
@@ -93,29 +83,22 @@ struct multihead_attention {
   }
   template <class Tile>
   static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const detail::attention_layout at = lay_out(tile.in);
     detail::project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
-    if (!tile.wants_dx) return;
-    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                             {.depth = at.query_step,
-                                              .columns = at.features,
-                                              .left = tile.saved.first + at.query,
-                                              .left_sample = tile.saved.step,
-                                              .left_row = at.query_step,
-                                              .right = tile.parameters,
-                                              .out = tile.dx.first,
-                                              .out_sample = tile.dx.step,
-                                              .out_row = at.features});
-    detail::clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
+    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
   }
 
  private:
   [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
     return detail::lay_out_attention(in, in, Heads, true, options);
+  }
+  /// Of queries, keys and values at once.
+  template <class Tile>
+  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
+    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
   }
 };
 
