@@ -22,7 +22,8 @@ class text_piece {
   constexpr text_piece(Integer number) noexcept : kind_{kind::whole}, whole_{number} {}
   template <std::unsigned_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
-  constexpr text_piece(double number) noexcept : kind_{kind::real}, real_{number} {}
+  template <std::floating_point Real>
+  constexpr text_piece(Real number) noexcept : kind_{kind::real}, real_{static_cast<double>(number)} {}
   // NOLINTEND(google-explicit-constructor,cppcoreguidelines-pro-type-member-init)
 
   /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
