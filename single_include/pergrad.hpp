@@ -553,7 +553,8 @@ class text_piece {
   constexpr text_piece(Integer number) noexcept : kind_{kind::whole}, whole_{number} {}
   template <std::unsigned_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
-  constexpr text_piece(double number) noexcept : kind_{kind::real}, real_{number} {}
+  template <std::floating_point Real>
+  constexpr text_piece(Real number) noexcept : kind_{kind::real}, real_{static_cast<double>(number)} {}
   // NOLINTEND(google-explicit-constructor,cppcoreguidelines-pro-type-member-init)
 
   /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
@@ -5310,7 +5311,7 @@ struct program {
     index kept_size = 0;    ///< of it, what the plan instantiates
     index kept_sample = 0;  ///< elements that a sample keeps by plan, elementwise blocks' too, late ones' not
     bool has_late = false;  ///< are gradients of some leaf formed late?
-    index scaled_size = 0;  ///< the largest delta of a sample
+    index scaled_size = 0;  ///< the largest delta of a sample, or what filtering its gradient in pairs takes
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
@@ -5849,14 +5850,16 @@ struct ones : constant {
 
 namespace detail {
 
-/// First value of an element of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser
-/// means "what PyTorch does"; any other as it says.
-template <class Initialiser>
-[[nodiscard]] double table_value(const Initialiser& initialiser, std::uint64_t index, fans fan) {
-  if constexpr (std::is_same_v<Initialiser, layer_default>) {
-    return public_normal(initialiser.seed, index);
-  } else {
-    return initialiser.weight(index, fan);
+/// Rows of a table (embedding, positions): N(0, 1), as `nn.Embedding` begins, where an initialiser means "what PyTorch
+/// does"; any other as it says.
+template <class Initialiser, class Scalar>
+void initialise_rows(const Initialiser& initialiser, fans fan, std::uint64_t first, std::span<Scalar> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if constexpr (std::is_same_v<Initialiser, layer_default>) {
+      rows[i] = static_cast<Scalar>(public_normal(initialiser.seed, first + i));
+    } else {
+      rows[i] = static_cast<Scalar>(initialiser.weight(first + i, fan));
+    }
   }
 }
 
@@ -9317,7 +9320,7 @@ struct leaf_kernel {
 // A tiled layer's forward and backward are written against this interface, as templates: they name no executor.
 //   values     x(b), x2(b), y(b), dy(b), dx(b), dx2(b), saved(b), scratch(b): one sample's, in PyTorch's order; samples
 //              lie x.step (y.step, ...) elements apart, so a product may run over samples as over any other axis
-//   weights    parameters(), in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
+//   weights    parameters, in PyTorch's order; transposed(k), the k-th of the layer's matrices as [columns][rows]
 //   products   multiply, multiply_add, multiply_bias: rows of a strided view times a matrix with contiguous columns
 //   turn       the transpose of a matrix
 //   the rest   ids(b), length(b), random bits
@@ -11063,7 +11066,7 @@ class tape {
     const auto total = [](on_host::index each, std::size_t count) { return static_cast<std::size_t>(each) * count; };
     workspaces_ = {total(workspace_stride, workers_), "a tape's workspaces"};
     kept_ = {total(kept_stride, workers_), "a tape's per-sample gradients", detail::uninitialised};
-    scaled_ = {total(scaled_stride, workers_), "a tape's scaled gradients", detail::uninitialised};
+    rooms_ = {total(room_stride, workers_), "a tape's room for a gradient", detail::uninitialised};
     parts_ = {total(parts_stride, workers_), "a tape's norms"};
     panels_ = {total(program::table.panel_size + on_host::line, 1), "a tape's packed weights"};
     const auto buffers = static_cast<std::size_t>(on_host::lane_buffers(on_host::lane_count<Network>, workers_));
@@ -11107,9 +11110,9 @@ class tape {
   /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
   /// memory.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) * (workspaces_.size() + kept_.size() + scaled_.size() + panels_.size() + lanes_.size() +
-                             direction_.size() + scalars_.size() + weights_.size() + additions_.size() + rows_.size() +
-                             row_weights_.size()) +
+    return sizeof(scalar) *
+               (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
+                scalars_.size() + weights_.size() + additions_.size() + rows_.size() + row_weights_.size()) +
            sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
            remote_.bytes;
   }
@@ -11131,8 +11134,9 @@ class tape {
       table.deferred_count > 0 ? on_host::chunk_samples<Network>* on_host::deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
       weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
-  static constexpr on_host::index scaled_stride =
-      std::max(on_host::round_up(table.tile * table.scaled_size) + table.lane_size,
+  /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
+  static constexpr on_host::index room_stride =
+      std::max(std::max(on_host::round_up(table.tile * table.scaled_size), table.lane_size),
                weighted_in_workspace ? on_host::index{0} : weighted_deltas);
   static constexpr on_host::index finder_stride =
       on_host::segment_finder::size(table.sparse_positions, table.sparse_slots);
@@ -11144,7 +11148,7 @@ class tape {
   std::size_t workers_;
   detail::aligned_buffer<scalar> workspaces_;
   detail::aligned_buffer<scalar> kept_;
-  detail::aligned_buffer<scalar> scaled_;
+  detail::aligned_buffer<scalar> rooms_;
   detail::aligned_buffer<on_host::norm_part> parts_;
   detail::aligned_buffer<scalar> panels_;
   detail::aligned_buffer<scalar> lanes_;
@@ -11169,7 +11173,7 @@ struct tape_access {
   // clang-format off
   [[nodiscard]] static auto* workspace(auto& tape) noexcept { return tape.workspaces_.data(); }
   [[nodiscard]] static auto* kept(auto& tape) noexcept { return tape.kept_.data(); }
-  [[nodiscard]] static auto* scaled(auto& tape) noexcept { return tape.scaled_.data(); }
+  [[nodiscard]] static auto* room(auto& tape) noexcept { return tape.rooms_.data(); }
   [[nodiscard]] static auto* parts(auto& tape) noexcept { return tape.parts_.data(); }
   [[nodiscard]] static auto* panels(auto& tape) noexcept { return tape.panels_.data(); }
   [[nodiscard]] static auto* lanes(auto& tape) noexcept { return tape.lanes_.data(); }
@@ -11191,7 +11195,7 @@ struct tape_access {
   [[nodiscard]] static auto* weighted_room(auto& tape, std::size_t worker) noexcept {
     const auto number = static_cast<index>(worker);
     return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
-                                      : tape.scaled_.data() + number * tape.scaled_stride;
+                                      : tape.rooms_.data() + number * tape.room_stride;
   }
   [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
@@ -14848,26 +14852,25 @@ template <class Network>
 inline constexpr bool has_pairs = any_outer<Network>([](const outer_leaf& leaf) { return leaf.in_pairs; });
 
 /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. What
-/// lay there goes where `before` says.
+/// lay there goes where `before` says. `room` holds a gradient, or what filtering in pairs needs.
 template <class Network, class Scalar>
 [[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
-                                   [[maybe_unused]] Scalar* scratch, epilogue::earlier<Scalar> before) {
+                                   [[maybe_unused]] Scalar* room, epilogue::earlier<Scalar> before) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
-    if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, scratch);
+    if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
   }
   if constexpr (has_pairs<Network>) {
     if (kernel.leaf.in_pairs) {
       if (before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, gradient, kernel.leaf.size());
-      gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), gradient, false, scratch);
+      gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), gradient, false, room);
       return squares(static_cast<const Scalar*>(gradient), kernel.leaf.size());
     }
   }
   return kernel.instantiate(sample, gradient, before);
 }
-/// Adds the samples' gradients to `out`. `room`: for scaled deltas.
+/// Adds the samples' gradients to `out`. `room` as above.
 template <class Network, class Scalar>
-void add_gradients(const leaf_kernel<Scalar>& kernel, index samples, Scalar* out, Scalar* scratch,
-                   [[maybe_unused]] Scalar* room) {
+void add_gradients(const leaf_kernel<Scalar>& kernel, index samples, Scalar* out, Scalar* room) {
   if constexpr (has_pairs<Network>) {
     if (kernel.leaf.in_pairs) {
       for (index b = 0; b < samples; ++b) {
@@ -14876,7 +14879,7 @@ void add_gradients(const leaf_kernel<Scalar>& kernel, index samples, Scalar* out
       return;
     }
   }
-  kernel.add_sum(samples, out, scratch);
+  kernel.add_sum(samples, out, room);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -15190,8 +15193,8 @@ struct kept_rooms {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// One thread's leaves: its workspace, and its room for gradients of samples and for scaled deltas. Samples are those
-/// from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
+/// One thread's leaves: its workspace, and room for a leaf's gradient or for its scaled deltas, whichever a leaf needs.
+/// Samples are those from `begin` to `end - 1` of the tile, `sum` is a lane's. Deferred leaves are left out.
 template <class Network>
 struct leaf_sums {
   using scalar = typename Network::scalar;
@@ -15201,7 +15204,7 @@ struct leaf_sums {
   const run_request<scalar>& request;
   const scalar* workspace;
   kept_rooms<Network> kept;
-  scalar* scaled;
+  scalar* room;
 
   /// Weights of one sum for the samples of a tile, one a layer with parameters.
   using weight_table = std::array<scalar, static_cast<std::size_t>(table.tile)>;
@@ -15213,19 +15216,18 @@ struct leaf_sums {
     }
   }
   void add_unit_sum(std::size_t node, index begin, index end, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, scratch, scaled);
+      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, room);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = begin; b < end; ++b) {
-        instantiate(leaf, workspace, b, scratch);
-        add_to(sum + leaf.native, static_cast<const scalar*>(scratch), leaf.count);
+        instantiate(leaf, workspace, b, room);
+        add_to(sum + leaf.native, static_cast<const scalar*>(room), leaf.count);
       }
     }
   }
@@ -15258,13 +15260,12 @@ struct leaf_sums {
   }
 
   void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
-    scalar* scratch = scaled + round_up(table.tile * table.scaled_size);
     const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
       for (index b = begin; b < end; ++b) {
         const scalar weight = weights[static_cast<std::size_t>(b)];
         if (weight == 0) continue;
         instantiate_one(b);
-        add_scaled_to(sum + native, weight, static_cast<const scalar*>(scratch), count);
+        add_scaled_to(sum + native, weight, static_cast<const scalar*>(room), count);
       }
     };
     const auto [outer_first, outer_last] = leaves_of(table.outer, table.outer_count, node);
@@ -15275,9 +15276,9 @@ struct leaf_sums {
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
         if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
       } else if (leaf.delta_stride == 1) {
-        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, room);
       } else {
-        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, scratch); });
+        add_one_by_one(leaf.native, leaf.size(), [&](index b) { kernel.instantiate(b - begin, room); });
       }
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
@@ -15287,7 +15288,7 @@ struct leaf_sums {
         if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
         continue;
       }
-      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, scratch); });
+      add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, room); });
     }
   }
 };
@@ -15312,7 +15313,7 @@ struct worker {
   std::size_t number = 0;
   std::size_t chunk_first = 0;  ///< the first sample of the chunk whose segments are kept
   scalar* workspace = tape_access::workspace(tape) + static_cast<index>(number) * tape_type::workspace_stride;
-  scalar* scaled = tape_access::scaled(tape) + static_cast<index>(number) * tape_type::scaled_stride;
+  scalar* room = tape_access::room(tape) + static_cast<index>(number) * tape_type::room_stride;
   norm_part* parts = tape_access::parts(tape) + static_cast<index>(number) * tape_type::parts_stride;
   std::array<double, static_cast<std::size_t>(table.tile)> losses{};
   std::array<double, static_cast<std::size_t>(table.tile)> projections{};
@@ -15325,7 +15326,7 @@ struct worker {
                            workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
   scalar* waiting = nullptr;  ///< the sum that the late gradients of the sample before have not joined yet
   std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> late_weights{};
-  leaf_sums<Network> leaves{request, workspace, kept, scaled};
+  leaf_sums<Network> leaves{request, workspace, kept, room};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
   /// Must the gradients of deferred leaves be formed and kept, sample by sample, too?
@@ -15475,7 +15476,7 @@ struct worker {
           break;
         default: {
           scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
-          const double squared = form_gradient<Network>(kernel, b, gradient, scaled, before(leaf));
+          const double squared = form_gradient<Network>(kernel, b, gradient, room, before(leaf));
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -15616,12 +15617,12 @@ struct worker {
         if (in_one_room(leaf)) return;
         leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        add_gradients<Network>(kernel, end - begin, sum + leaf.native, scaled, scaled);
+        add_gradients<Network>(kernel, end - begin, sum + leaf.native, room);
       } else {
         for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
         }
-        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, scaled);
+        kernel.add_weighted_sum(end - begin, leaf_weights.data() + begin, sum + leaf.native, room);
       }
     };
     for (std::size_t k = 0; k != table.outer_count; ++k) add(table.outer[k]);
@@ -17307,7 +17308,7 @@ template <class Network, class Loss>
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: variance: an empty batch has none");
   return variance_of{gradients};
 }
-/// All gradients as rows. The only expression whose result grows with the batch.
+/// All gradients as rows: batch times `parameter_count` values.
 template <class Network, class Loss>
 [[nodiscard]] auto materialise(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   return materialised_gradients<per_sample_gradient_leaf<Network, Loss>, false>{gradients, 0, gradients.size()};
@@ -21225,6 +21226,57 @@ void set_learned_key(const Tile& tile, const attention_layout& at, std::ptrdiff_
   if (at.extra != 0) std::copy_n(tile.parameters + at.learned_key, 2 * at.features, tile.saved(sample) + at.key);
 }
 
+/// Zeros behind every sample's length.
+template <class Arrays>
+void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
+                  std::ptrdiff_t features) {
+  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
+    auto* first = values(b);
+    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
+  }
+}
+
+/// Queries, keys and values: rows of an input times a matrix are rows of the saved values, one behind the other.
+struct projected_rows {
+  const std::uint32_t* lengths = nullptr;
+  std::ptrdiff_t positions = 0;
+  std::ptrdiff_t features = 0;  ///< of a row of the input
+  std::ptrdiff_t first = 0;     ///< saved: the first row
+  std::ptrdiff_t width = 0;     ///< of a row there
+};
+/// `turned` is W^T; `bias` may be null.
+template <class Tile, class Inputs>
+void project(const Tile& tile, const projected_rows& of, const Inputs& x, const typename Tile::scalar* turned,
+             const typename Tile::scalar* bias) {
+  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
+                                                  {.depth = of.features,
+                                                   .columns = of.width,
+                                                   .left = x.first,
+                                                   .left_sample = x.step,
+                                                   .left_row = of.features,
+                                                   .right = turned,
+                                                   .bias = bias,
+                                                   .out = tile.saved.first + of.first,
+                                                   .out_sample = tile.saved.step,
+                                                   .out_row = of.width});
+}
+/// From the projections' gradients, which have taken their place.
+template <class Tile, class Gradients>
+void project_backward(const Tile& tile, const projected_rows& of, const typename Tile::scalar* weights,
+                      const Gradients& dx) {
+  multiply_positions<Tile, typename Tile::scalar>(tile, of.lengths, of.positions,
+                                                  {.depth = of.width,
+                                                   .columns = of.features,
+                                                   .left = tile.saved.first + of.first,
+                                                   .left_sample = tile.saved.step,
+                                                   .left_row = of.width,
+                                                   .right = weights,
+                                                   .out = dx.first,
+                                                   .out_sample = dx.step,
+                                                   .out_row = of.features});
+  clear_beyond(dx, tile.samples, of.lengths, of.positions, of.features);
+}
+
 /// y = C W^T + b, position by position; `turned` is W^T.
 template <class Tile>
 void project_context(const Tile& tile, const attention_layout& at, const typename Tile::scalar* turned, bool has_bias) {
@@ -21254,16 +21306,6 @@ void project_context_backward(const Tile& tile, const attention_layout& at) {
                                                    .out = tile.scratch.first,
                                                    .out_sample = tile.scratch.step,
                                                    .out_row = at.features});
-}
-
-/// Zeros behind every sample's length.
-template <class Arrays>
-void clear_beyond(const Arrays& values, std::ptrdiff_t samples, const std::uint32_t* lengths, std::ptrdiff_t positions,
-                  std::ptrdiff_t features) {
-  for (std::ptrdiff_t b = 0; lengths != nullptr && b < samples; ++b) {
-    auto* first = values(b);
-    std::fill(first + static_cast<std::ptrdiff_t>(lengths[b]) * features, first + positions * features, 0);
-  }
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -21342,28 +21384,8 @@ struct attention_to_memory {
     using scalar = typename Tile::scalar;
     const attention_layout at = lay_out(tile.in, tile.in2);
     const scalar* bias = options.bias ? tile.parameters + at.bias : nullptr;
-    multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                     {.depth = at.features,
-                                      .columns = at.features,
-                                      .left = tile.x.first,
-                                      .left_sample = tile.x.step,
-                                      .left_row = at.features,
-                                      .right = tile.transposed(0),
-                                      .bias = bias,
-                                      .out = tile.saved.first + at.query,
-                                      .out_sample = tile.saved.step,
-                                      .out_row = at.query_step});
-    multiply_positions<Tile, scalar>(tile, tile.lengths2, at.positions,
-                                     {.depth = at.memory_features,
-                                      .columns = at.memory_step,
-                                      .left = tile.x2.first,
-                                      .left_sample = tile.x2.step,
-                                      .left_row = at.memory_features,
-                                      .right = tile.transposed(1),
-                                      .bias = bias == nullptr ? nullptr : bias + at.features,
-                                      .out = tile.saved.first + at.key + at.extra * at.memory_step,
-                                      .out_sample = tile.saved.step,
-                                      .out_row = at.memory_step});
+    project(tile, of_queries(tile, at), tile.x, tile.transposed(0), bias);
+    project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       set_learned_key(tile, at, b);
       attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
@@ -21372,43 +21394,28 @@ struct attention_to_memory {
   }
   template <class Tile>
   static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const attention_layout at = lay_out(tile.in, tile.in2);
     project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
-    if (tile.wants_dx) {
-      multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                       {.depth = at.features,
-                                        .columns = at.features,
-                                        .left = tile.saved.first + at.query,
-                                        .left_sample = tile.saved.step,
-                                        .left_row = at.query_step,
-                                        .right = tile.parameters,
-                                        .out = tile.dx.first,
-                                        .out_sample = tile.dx.step,
-                                        .out_row = at.features});
-      clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
-    }
+    if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
     if (tile.wants_dx2) {
-      multiply_positions<Tile, scalar>(tile, tile.lengths2, at.positions,
-                                       {.depth = at.memory_step,
-                                        .columns = at.memory_features,
-                                        .left = tile.saved.first + at.key + at.extra * at.memory_step,
-                                        .left_sample = tile.saved.step,
-                                        .left_row = at.memory_step,
-                                        .right = tile.parameters + at.features * at.features,
-                                        .out = tile.dx2.first,
-                                        .out_sample = tile.dx2.step,
-                                        .out_row = at.memory_features});
-      clear_beyond(tile.dx2, tile.samples, tile.lengths2, at.positions, at.memory_features);
+      project_backward(tile, of_memory(tile, at), tile.parameters + at.features * at.features, tile.dx2);
     }
   }
 
  private:
   [[nodiscard]] static constexpr attention_layout lay_out(shape in, shape second) noexcept {
     return lay_out_attention(in, second, Heads, false, options);
+  }
+  template <class Tile>
+  [[nodiscard]] static projected_rows of_queries(const Tile& tile, const attention_layout& at) noexcept {
+    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
+  }
+  template <class Tile>
+  [[nodiscard]] static projected_rows of_memory(const Tile& tile, const attention_layout& at) noexcept {
+    return {tile.lengths2, at.positions, at.memory_features, at.key + at.extra * at.memory_step, at.memory_step};
   }
 };
 
@@ -21562,10 +21569,8 @@ template <class Initialiser, class Scalar>
 void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> table, std::size_t width,
                       std::size_t padding) {
   const std::size_t vocabulary = table.size() / width;
-  const fans fan{static_cast<double>(width), static_cast<double>(vocabulary)};
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    table[i] = i / width == padding ? Scalar{0} : static_cast<Scalar>(table_value(initialiser, first + i, fan));
-  }
+  initialise_rows(initialiser, {static_cast<double>(width), static_cast<double>(vocabulary)}, first, table);
+  if (padding < vocabulary) std::ranges::fill(table.subspan(padding * width, width), Scalar{0});
 }
 
 }  // namespace detail
@@ -22690,10 +22695,8 @@ struct learned_positions : detail::added_table {
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
-    }
+    const auto features = static_cast<double>(in.e1);
+    detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
   template <class Tile>
@@ -22995,19 +22998,9 @@ struct multihead_attention {
 
   template <class Tile>
   static void forward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const detail::attention_layout at = lay_out(tile.in);
-    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                             {.depth = at.features,
-                                              .columns = at.query_step,
-                                              .left = tile.x.first,
-                                              .left_sample = tile.x.step,
-                                              .left_row = at.features,
-                                              .right = tile.transposed(0),
-                                              .bias = options.bias ? tile.parameters + at.bias : nullptr,
-                                              .out = tile.saved.first + at.query,
-                                              .out_sample = tile.saved.step,
-                                              .out_row = at.query_step});
+    detail::project(tile, inputs(tile, at), tile.x, tile.transposed(0),
+                    options.bias ? tile.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::set_learned_key(tile, at, b);
       detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
@@ -23016,29 +23009,22 @@ struct multihead_attention {
   }
   template <class Tile>
   static void backward(const Tile& tile) {
-    using scalar = typename Tile::scalar;
     const detail::attention_layout at = lay_out(tile.in);
     detail::project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
-    if (!tile.wants_dx) return;
-    detail::multiply_positions<Tile, scalar>(tile, tile.lengths, at.queries,
-                                             {.depth = at.query_step,
-                                              .columns = at.features,
-                                              .left = tile.saved.first + at.query,
-                                              .left_sample = tile.saved.step,
-                                              .left_row = at.query_step,
-                                              .right = tile.parameters,
-                                              .out = tile.dx.first,
-                                              .out_sample = tile.dx.step,
-                                              .out_row = at.features});
-    detail::clear_beyond(tile.dx, tile.samples, tile.lengths, at.queries, at.features);
+    if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
   }
 
  private:
   [[nodiscard]] static constexpr detail::attention_layout lay_out(shape in) noexcept {
     return detail::lay_out_attention(in, in, Heads, true, options);
+  }
+  /// Of queries, keys and values at once.
+  template <class Tile>
+  [[nodiscard]] static detail::projected_rows inputs(const Tile& tile, const detail::attention_layout& at) noexcept {
+    return {tile.lengths, at.queries, at.features, at.query, at.query_step};
   }
 };
 
@@ -23287,10 +23273,8 @@ struct sequence_bias {
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const detail::fans fan{static_cast<double>(in.e1), static_cast<double>(in.e1)};
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i] = static_cast<Scalar>(detail::table_value(initialiser, first + i, fan));
-    }
+    const auto features = static_cast<double>(in.e1);
+    detail::initialise_rows(initialiser, {features, features}, first, parameters);
   }
 
   template <class Tile>
