@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench/norm_methods/norm_methods_bench.cpp - norm_methods/<T>/<d>/<p>: what each norm method costs and should
+// bench/norm_methods/norm_methods_bench.cpp - norm_methods/<T>/<d>/<p> and norm_methods/3x3/<H>/<C>/<p>: what each norm
+// method costs and should
 //
-// One outer-product block with T positions, view width d and p outputs, float. A method's cost is that of a sample's
+// One outer-product block with T positions, view width d and p outputs, or that of a convolution of H x H pixels with
+// C channels, 3 x 3 windows and a padding of 1; float. A method's cost is that of a sample's
 // norm and of its share of the weighted sum, in a tile of as many samples as the engine would take if this block were
 // all there is. Unit: one multiply-add of the product kernel where it is fastest, measured on a 512 x 512 x 512 product
 // at the start.
@@ -64,20 +66,27 @@ class block {
     leaf_.step[1] = {positions, view, outputs};
     leaf_.outputs = outputs;
     leaf_.x = {0, positions * view};
-    const index samples = tile(norm_method::product);
-    leaf_.delta = {samples * positions * view, positions * outputs};
-    workspace_ = numbers(samples * positions * (view + outputs) + pg::on_host::line);
-    kept_.resize(static_cast<std::size_t>(tile(norm_method::instantiate) * leaf_.size()));
-    sum_.resize(static_cast<std::size_t>(leaf_.size()));
-    scaled_.resize(static_cast<std::size_t>(samples * positions * outputs));
-    weights_.fill(0.5F);
+    make_room();
+  }
+  /// Of a convolution. What the halo holds is of no matter.
+  block(pg::on_host::pixel_axis along, index channels, index outputs) {
+    const index row = along.seen() * channels;
+    leaf_.view[0] = {along.taps, row, 1};
+    leaf_.view[1] = {along.taps, channels, 1};
+    leaf_.view[2] = {channels, 1, 1};
+    leaf_.step[0] = {along.positions, row, along.positions * outputs};
+    leaf_.step[1] = {along.positions, channels, outputs};
+    leaf_.pixels[0] = leaf_.pixels[1] = along;
+    leaf_.outputs = outputs;
+    leaf_.x = {0, along.seen() * row};
+    make_room();
   }
 
   /// Samples of a tile: their activations, and where a method keeps them their gradients, fit into a megabyte.
   [[nodiscard]] index tile(norm_method method) const {
     constexpr index cache = (index{1} << 20) / static_cast<index>(sizeof(float));
-    const index sample = leaf_.positions() * (leaf_.view_width() + leaf_.outputs) +
-                         (method == norm_method::instantiate ? leaf_.size() : 0);
+    const index sample =
+        leaf_.x.sample + leaf_.positions() * leaf_.outputs + (method == norm_method::instantiate ? leaf_.size() : 0);
     index samples = 16;
     while (samples > 1 && samples * sample > cache) samples /= 2;
     return samples;
@@ -118,6 +127,17 @@ class block {
   [[nodiscard]] pg::block_size size() const { return leaf_.block(); }
 
  private:
+  void make_room() {
+    const index samples = tile(norm_method::product);
+    const index deltas = leaf_.positions() * leaf_.outputs;
+    leaf_.delta = {samples * leaf_.x.sample, deltas};
+    workspace_ = numbers(samples * (leaf_.x.sample + deltas) + pg::on_host::line);
+    kept_.resize(static_cast<std::size_t>(tile(norm_method::instantiate) * leaf_.size()));
+    sum_.resize(static_cast<std::size_t>(leaf_.size()));
+    scaled_.resize(static_cast<std::size_t>(samples * deltas));
+    weights_.fill(0.5F);
+  }
+
   pg::on_host::outer_leaf leaf_;
   std::vector<float> workspace_;
   std::vector<float> kept_;
@@ -126,8 +146,7 @@ class block {
   std::array<float, 16> weights_{};
 };
 
-void norm_methods(benchmark::State& state, index positions, index view, index outputs) {
-  block measured{positions, view, outputs};
+void norm_methods(benchmark::State& state, block measured) {
   struct entry {
     norm_method method;
     double modelled;
@@ -161,18 +180,29 @@ void norm_methods(benchmark::State& state, index positions, index view, index ou
   state.SetLabel(std::string{pg::name_of(chosen)});
 }
 
+template <class... Sizes>
+void add(const std::string& name, Sizes... sizes) {
+  benchmark::RegisterBenchmark(("norm_methods/" + name).c_str(), [=](benchmark::State& state) {
+    norm_methods(state, block{sizes...});
+  })->Unit(benchmark::kMicrosecond);
+}
+
 const bool registered = [] {
   struct cell {
-    index view;
+    index x;
     index outputs;
+    [[nodiscard]] std::string text() const { return std::to_string(x) + "/" + std::to_string(outputs); }
   };
   for (const index positions : {1, 4, 16, 25, 64, 196, 784}) {
-    for (const auto& [view, outputs] : {cell{27, 32}, cell{64, 16}, cell{256, 32}, cell{512, 10}, cell{576, 64},
-                                        cell{512, 512}, cell{1152, 256}, cell{2304, 512}}) {
-      if (positions * (view + outputs) > 1'500'000) continue;
-      const std::string name =
-          "norm_methods/" + std::to_string(positions) + "/" + std::to_string(view) + "/" + std::to_string(outputs);
-      benchmark::RegisterBenchmark(name.c_str(), norm_methods, positions, view, outputs)->Unit(benchmark::kMicrosecond);
+    for (const cell& of : {cell{27, 32}, cell{64, 16}, cell{256, 32}, cell{512, 10}, cell{576, 64}, cell{512, 512},
+                           cell{1152, 256}, cell{2304, 512}}) {
+      if (positions * (of.x + of.outputs) > 1'500'000) continue;
+      add(std::to_string(positions) + "/" + of.text(), positions, of.x, of.outputs);
+    }
+  }
+  for (const index edge : {2, 4, 5, 7, 8, 14}) {
+    for (const cell& of : {cell{16, 32}, cell{64, 64}, cell{256, 10}, cell{128, 128}, cell{256, 256}, cell{512, 512}}) {
+      add("3x3/" + std::to_string(edge) + "/" + of.text(), pg::on_host::pixel_axis{edge, 3, 1, edge}, of.x, of.outputs);
     }
   }
   return true;

@@ -5,7 +5,8 @@
 // For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a
 // sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
-//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise; where windows overlap a pixel apart,
+//                  T² (C + p + 1)        C: numbers of a pixel, d = kh kw C
 //     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
@@ -44,30 +45,42 @@ enum class norm_method {
   }
 }
 
+/// Dot products that a Gram norm forms, of x and of delta together.
+struct gram_work {
+  std::size_t dots = 0;
+  std::size_t elements = 0;  ///< multiply-adds in them
+};
+
 /// Sizes of one outer-product block, per group.
 struct block_size {
   std::size_t positions = 1;  ///< T
   std::size_t view = 1;       ///< d
   std::size_t outputs = 1;    ///< p
   std::size_t groups = 1;
+  gram_work gram{};  ///< of a sample's Gram norm (host/gram_extents.hpp)
 };
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2, four fifths within a
-/// third, and the choice costs at most 1.06 times the best method). Every constant is a ratio of two speeds of one
-/// core, so other machines differ little.
+/// modelled here (AVX-512, g++ 12; all methods of 91 blocks are modelled within a factor of 2.3, and the choice costs
+/// at most 1.06 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ
+/// little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
-  double gram_element = 5;      ///< the same of the Gram matrices, whose dots are formed a few at a time
+  double gram_element = 3;      ///< the same of the Gram matrices, whose dots are formed a few at a time
+  double gram_dot = 200;        ///< one such dot, however short
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
-  double kept_element = 13;     ///< square, keep and add up one element of G_b inside the L2 cache
-  double kept_element_beyond = 20;  ///< the same when G_b does not fit there
+  double kept_element = 10;     ///< square, keep and add up one element of G_b inside the L2 cache
+  double kept_element_beyond = 18;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
   std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
+
+  [[nodiscard]] constexpr double of(gram_work work) const noexcept {
+    return gram_dot * static_cast<double>(work.dots) + gram_element * static_cast<double>(work.elements);
+  }
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
@@ -80,7 +93,6 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
-  const double gram_pair = costs.gram_element * real(block.view + block.outputs) + costs.dot_pair;
   const double rounding_bound = positions * pair;  // leaves.hpp, rounding
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
@@ -89,8 +101,7 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      // Dots are formed for whole blocks: fewer than four positions cost as much as four.
-      cost = (positions < 4 ? 10 : positions * (positions + 1) / 2) * gram_pair + sum;
+      cost = costs.of(block.gram) + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;
@@ -119,6 +130,8 @@ inline constexpr std::size_t deferral_bytes = 1U << 17U;
                                         norm_method::gram};
   norm_method best = norm_method::instantiate;
   for (const norm_method method : candidates) {
+    if (method == norm_method::gram && block.positions == 1)
+      continue;  // `product` is the same without cancelling terms
     if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs))
       best = method;
   }

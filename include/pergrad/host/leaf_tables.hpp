@@ -53,6 +53,8 @@ struct leaf_tables {
         leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
         leaf.step[0].extent = static_cast<index>(map.out_size.height);
         leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.pixels[0] = pixels_of(map, &extent::height);
+        leaf.pixels[1] = pixels_of(map, &extent::width);
         leaf.parameter_output = group_channels * taps;
         leaf.parameter_group = leaf.outputs * leaf.parameter_output;
         leaf.parameters = parameter;
@@ -210,6 +212,12 @@ struct leaf_tables {
   }
 
  private:
+  /// What windows that move by a pixel see along an axis. (Of volumes nothing is said.)
+  static constexpr pixel_axis pixels_of(const affine_map& map, std::size_t extent::*axis) {
+    if (map.stride.*axis != 1 || map.dilation.*axis != 1 || map.out_size.depth * map.kernel.depth != 1) return {};
+    return {static_cast<index>(map.out_size.*axis), static_cast<index>(map.kernel.*axis),
+            static_cast<index>(map.padding.*axis), static_cast<index>(map.in_size.*axis)};
+  }
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
     leaf.use = use_of(leaf.node);
     leaf.owner = t.sparse_count;

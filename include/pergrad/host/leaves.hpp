@@ -13,7 +13,7 @@
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
-#include <pergrad/host/dot_block.hpp>
+#include <pergrad/host/gram.hpp>
 #include <pergrad/host/norm_part.hpp>
 #include <pergrad/host/parts.hpp>
 #include <pergrad/host/positions.hpp>
@@ -144,31 +144,16 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
-  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
-  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), and what `rounding` says. Terms cancel, so the error bound is part of
+  /// the answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
-      double sum = 0;
       position_sums seen;
-      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
-        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
-          dot_block<Scalar> x_dots;
-          add_view_dots(here.x, there.x, x_dots);
-          dot_block<Scalar> delta_dots;
-          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
-          for (std::size_t i = 0; i < here.count; ++i) {
-            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
-              sum += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
-            }
-            if (s != t) continue;
-            sum += x_dots.of(i, i) * delta_dots.of(i, i);
-            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
-          }
-        });
-      });
-      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 2 * leaf.positions() + 8);
+      gram_form<Scalar> form{leaf, x(sample, g), delta(sample, g)};
+      const double sum =
+          form.sum([&](double x_squared, double delta_squared) { add_position(x_squared, delta_squared, seen); });
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 3 * leaf.positions() + 8);
       result.squared += std::max(sum, 0.0);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
@@ -297,46 +282,6 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
-  /// What a few positions in a row read; where there are fewer, the last one again.
-  struct position_block {
-    std::size_t count = 0;
-    const Scalar* x[dot_block_side]{};
-    const Scalar* delta[dot_block_side]{};
-  };
-  /// Calls f(first position, block) for the blocks that begin before position `end`.
-  template <class Function>
-  void for_each_block(index end, index sample, index group, Function&& f) const {
-    constexpr auto side = static_cast<index>(dot_block_side);
-    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
-    position_block block;
-    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
-      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
-        block.x[i] = x(sample, group) + x_t;
-        block.delta[i] = delta(sample, group) + delta_t;
-      }
-      if (block.count < dot_block_side && t + 1 < last) return;
-      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
-      block.count = 0;
-    });
-  }
-  /// The dots of what positions see of x.
-  void add_view_dots(const Scalar* const (&a)[dot_block_side], const Scalar* const (&b)[dot_block_side],
-                     dot_block<Scalar>& dots) const noexcept {
-    const view_axis(&view)[3] = leaf.view;
-    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
-    const Scalar* a_here[dot_block_side]{};
-    const Scalar* b_here[dot_block_side]{};
-    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
-      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
-      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
-        for (std::size_t i = 0; i < dot_block_side; ++i) {
-          a_here[i] = a[i] + row + l * view[1].x;
-          b_here[i] = b[i] + row + l * view[1].x;
-        }
-        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
-      }
-    }
-  }
   [[nodiscard, gnu::noinline]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;

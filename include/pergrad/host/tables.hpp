@@ -8,6 +8,7 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
+#include <pergrad/host/gram_extents.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -125,6 +126,7 @@ struct outer_leaf {
   view_axis view_plane{};  ///< around `view`: the planes of a volume
   step_axis step[2];
   step_axis step_plane{};  ///< around `step`
+  pixel_axis pixels[2];    ///< of a convolution that moves by a pixel, along the axes of `step`
   index outputs = 1;
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
@@ -150,9 +152,12 @@ struct outer_leaf {
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
+  [[nodiscard]] constexpr gram_extents gram() const noexcept {
+    return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
+  }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
   }
 };
 

@@ -197,7 +197,7 @@ struct norm_worker {
       const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
         if (gram) {
-          const double terms = view.view_width() + view.outputs + 2 * positions + 8;
+          const double terms = view.view_width() + view.outputs + 3 * positions + 8;
           part.squared += squared > 0 || squared != squared ? squared : 0;
           part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         }
