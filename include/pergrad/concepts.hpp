@@ -236,7 +236,7 @@ template <class Layer>
   }
   if constexpr (has_output_length<Layer>) {
     if (out.varying_axis() == 0) out.set_varying_axis(in.varying_axis());
-  } else {
+  } else if constexpr (!is_branch_sum<Layer>) {  // a sum's positions stay, along whichever axis they lie
     out.set_varying_axis(in.varying_axis() == 1 && out.rank() == 2 && out.e0 == in.e0 ? 1 : 0);
   }
   return out;

@@ -125,7 +125,7 @@ template <class Type>
       continue;
     }
     for (const std::string_view kind : {"extent", "shape"}) {
-      if (text.ends_with(kind)) text.resize(text.size() - kind.size());  // some compilers write it, some do not
+      if (text.ends_with(kind)) text.erase(text.size() - kind.size());  // some compilers write it, some do not
     }
     text += readable_numbers(std::string_view{name}.substr(at + 1, end - at - 1), two_axes);
     at = end;
@@ -214,14 +214,19 @@ template <class Structure, class Tables>
 /// `layer_parameters(i)` speak of.
 template <class Network>
 [[nodiscard]] auto describe_rows() {
-  using structure = typename Network::structure;
-  std::array<description, structure::size> rows;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
+  if constexpr (std::is_base_of_v<error::explained, Network>) {
+    return std::array<description, 0>{};
+  } else {
+    using structure = typename Network::structure;
+    std::array<description, structure::size> rows;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i] =
+          detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
+    }
+    detail::for_each_index<structure::size>(
+        [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
+    return rows;
   }
-  detail::for_each_index<structure::size>(
-      [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
-  return rows;
 }
 
 /// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose, how

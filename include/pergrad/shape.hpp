@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/detail/host_device.hpp>
 
@@ -144,6 +145,38 @@ struct no_bias {};
 
 namespace detail {
 
+/// What an option is about, whatever number it gives: `stride<1>` and `stride<2>` are of one kind.
+template <class Option>
+struct option_kind {
+  using type = Option;
+};
+template <template <std::size_t...> class Option>
+struct kind_with_numbers {};
+template <template <std::size_t...> class Option, std::size_t... Numbers>
+struct option_kind<Option<Numbers...>> {
+  using type = kind_with_numbers<Option>;
+};
+template <template <class> class Option>
+struct kind_with_type {};
+template <template <class> class Option, class Type>
+struct option_kind<Option<Type>> {
+  using type = kind_with_type<Option>;
+};
+template <class Wanted, class... Types>
+inline constexpr std::size_t times_among = (std::size_t{0} + ... + std::size_t{std::is_same_v<Wanted, Types>});
+
+/// Does one of the options say something else than another one of its kind?
+template <class... Options>
+[[nodiscard]] constexpr bool options_disagree() noexcept {
+  if constexpr (sizeof...(Options) < 2) {
+    return false;
+  } else {
+    return ((times_among<typename option_kind<Options>::type, typename option_kind<Options>::type...> !=
+             times_among<Options, Options...>) ||
+            ...);
+  }
+}
+
 /// Options of a windowed layer, gathered from its option types in any order.
 struct window_options {
   extent stride{1};
@@ -155,7 +188,7 @@ struct window_options {
   bool stride_given = false;
   bool output_padding_given = false;
   std::size_t axes_given = 0;  ///< the most numbers that an option has
-  bool unknown_given = false;  ///< something that is no option at all
+  bool unknown_given = false;  ///< something that is no option at all, or two options that disagree
 
   constexpr void count_axes(std::size_t numbers) noexcept {
     axes_given = numbers > axes_given ? numbers : axes_given;
@@ -220,6 +253,7 @@ template <class... Options>
 [[nodiscard]] constexpr window_options gather_options() noexcept {
   window_options options;
   (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
 }
 

@@ -153,6 +153,14 @@ BOOST_AUTO_TEST_CASE(nothing_behind_a_length_of_channels_exists) {
                                                       joined, pg::transpose, pg::mean_over_positions>>();
 }
 
+BOOST_AUTO_TEST_CASE(a_residual_of_convolutions_keeps_lengths) {
+  using shorter = pg::residual<pg::conv1d<4, 2>, pg::tanh, pg::projection<pg::conv1d<4, 2>>>;
+  layer_tests::keeps_the_law_of_lengths<
+      basic_network<double, pg::variable(shape{6, 3}), linear<4>, pg::transpose,
+                    pg::residual<pg::conv1d<4, 3, pg::padding<1>>, pg::tanh>, shorter, pg::residual<pg::conv1d<4, 1>>,
+                    pg::transpose, pg::mean_over_positions, linear<3>>>();
+}
+
 BOOST_AUTO_TEST_CASE(lengths_laws) {
   network_keeps_the_laws<basic_network<double, pg::variable(shape{5, 3}), linear<4>, pg::tanh,
                                        pg::residual<linear<4>, pg::sigmoid>, pg::mean_over_positions, linear<3>>>();

@@ -63,6 +63,7 @@ template <class... Options>
 [[nodiscard]] constexpr attention_options gather_attention_options() noexcept {
   attention_options options;
   (apply(options, Options{}), ...);
+  options.wrong_given = options.wrong_given || options_disagree<Options...>();
   return options;
 }
 

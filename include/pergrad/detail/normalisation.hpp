@@ -81,6 +81,7 @@ template <class... Options>
 [[nodiscard]] constexpr norm_options gather_norm_options() noexcept {
   norm_options options;
   (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
 }
 

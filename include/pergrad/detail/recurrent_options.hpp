@@ -60,8 +60,8 @@ template <class... Options>
 [[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
   recurrent_options options;
   (apply(options, Options{}), ...);
-  options.unknown_given =
-      options.unknown_given || (options.last && options.mean) || (options.one_bias && options.no_bias);
+  options.unknown_given = options.unknown_given || (options.last && options.mean) ||
+                          (options.one_bias && options.no_bias) || options_disagree<Options...>();
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/errors.hpp>
@@ -73,6 +74,14 @@ struct explained : stand_in_base {
   static void step(Any&&...) noexcept {}
   template <class... Any>
   static void clear(Any&&...) noexcept {}
+};
+
+/// Stands in for values that nobody can compute; becomes a vector of any numbers.
+struct unknown_values : std::vector<double> {
+  template <class Value>
+  explicit(false) operator std::vector<Value>() const {  // NOLINT(google-explicit-constructor)
+    return {};
+  }
 };
 
 /// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert

@@ -367,10 +367,10 @@ requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First
 template <executor Executor, class Expression>
 [[nodiscard]] auto evaluate(const Executor& executor, const Expression& expression) {
   if constexpr (pergrad::detail::is_explained<Expression>) {
-    return std::vector<double>{};
+    return error::unknown_values{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {
     static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
-    return std::vector<double>{};
+    return error::unknown_values{};
   } else {
     std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(
         pergrad::detail::value_count_of(expression));

@@ -49,6 +49,7 @@ template <class... Options>
 [[nodiscard]] constexpr table_options gather_table_options() noexcept {
   table_options options;
   (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
 }
 
