@@ -31,6 +31,8 @@
 // A shape never has a batch axis: everything in this library that carries a shape speaks of ONE sample. That is what
 // makes a per-sample gradient well defined, and why a layer cannot mix samples by accident.
 
+#include <type_traits>
+
 // pergrad/detail/host_device.hpp - the one word that marks a function as callable on host and device.
 //
 // Outside cuda/ this is the only header that asks whether a CUDA compiler is reading it. What is marked must be valid
@@ -192,6 +194,38 @@ struct no_bias {};
 
 namespace detail {
 
+/// What an option is about, whatever number it gives: `stride<1>` and `stride<2>` are of one kind.
+template <class Option>
+struct option_kind {
+  using type = Option;
+};
+template <template <std::size_t...> class Option>
+struct kind_with_numbers {};
+template <template <std::size_t...> class Option, std::size_t... Numbers>
+struct option_kind<Option<Numbers...>> {
+  using type = kind_with_numbers<Option>;
+};
+template <template <class> class Option>
+struct kind_with_type {};
+template <template <class> class Option, class Type>
+struct option_kind<Option<Type>> {
+  using type = kind_with_type<Option>;
+};
+template <class Wanted, class... Types>
+inline constexpr std::size_t times_among = (std::size_t{0} + ... + std::size_t{std::is_same_v<Wanted, Types>});
+
+/// Does one of the options say something else than another one of its kind?
+template <class... Options>
+[[nodiscard]] constexpr bool options_disagree() noexcept {
+  if constexpr (sizeof...(Options) < 2) {
+    return false;
+  } else {
+    return ((times_among<typename option_kind<Options>::type, typename option_kind<Options>::type...> !=
+             times_among<Options, Options...>) ||
+            ...);
+  }
+}
+
 /// Options of a windowed layer, gathered from its option types in any order.
 struct window_options {
   extent stride{1};
@@ -203,7 +237,7 @@ struct window_options {
   bool stride_given = false;
   bool output_padding_given = false;
   std::size_t axes_given = 0;  ///< the most numbers that an option has
-  bool unknown_given = false;  ///< something that is no option at all
+  bool unknown_given = false;  ///< something that is no option at all, or two options that disagree
 
   constexpr void count_axes(std::size_t numbers) noexcept {
     axes_given = numbers > axes_given ? numbers : axes_given;
@@ -268,6 +302,7 @@ template <class... Options>
 [[nodiscard]] constexpr window_options gather_options() noexcept {
   window_options options;
   (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
 }
 
@@ -530,7 +565,6 @@ template <class Method, class Entries> struct method_not_offered {
 #include <iterator>
 #include <limits>
 #include <span>
-#include <type_traits>
 
 // pergrad/detail/error_text.hpp - what run-time errors say, put together in one place
 //
@@ -1225,7 +1259,7 @@ template <class Layer>
   }
   if constexpr (has_output_length<Layer>) {
     if (out.varying_axis() == 0) out.set_varying_axis(in.varying_axis());
-  } else {
+  } else if constexpr (!is_branch_sum<Layer>) {  // a sum's positions stay, along whichever axis they lie
     out.set_varying_axis(in.varying_axis() == 1 && out.rank() == 2 && out.e0 == in.e0 ? 1 : 0);
   }
   return out;
@@ -1660,7 +1694,8 @@ enum class sequence_end { front, back };
 // For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a
 // sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
-//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise; where windows overlap a pixel apart,
+//                  T² (C + p + 1)        C: numbers of a pixel, d = kh kw C
 //     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
@@ -1695,30 +1730,42 @@ enum class norm_method {
   }
 }
 
+/// Dot products that a Gram norm forms, of x and of delta together.
+struct gram_work {
+  std::size_t dots = 0;
+  std::size_t elements = 0;  ///< multiply-adds in them
+};
+
 /// Sizes of one outer-product block, per group.
 struct block_size {
   std::size_t positions = 1;  ///< T
   std::size_t view = 1;       ///< d
   std::size_t outputs = 1;    ///< p
   std::size_t groups = 1;
+  gram_work gram{};  ///< of a sample's Gram norm (host/gram_extents.hpp)
 };
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; all methods of 55 blocks are modelled within a factor of 2, four fifths within a
-/// third, and the choice costs at most 1.06 times the best method). Every constant is a ratio of two speeds of one
-/// core, so other machines differ little.
+/// modelled here (AVX-512, g++ 12; all methods of 91 blocks are modelled within a factor of 2.3, and the choice costs
+/// at most 1.06 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ
+/// little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
-  double gram_element = 5;      ///< the same of the Gram matrices, whose dots are formed a few at a time
+  double gram_element = 3;      ///< the same of the Gram matrices, whose dots are formed a few at a time
+  double gram_dot = 200;        ///< one such dot, however short
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
-  double kept_element = 13;     ///< square, keep and add up one element of G_b inside the L2 cache
-  double kept_element_beyond = 20;  ///< the same when G_b does not fit there
+  double kept_element = 10;     ///< square, keep and add up one element of G_b inside the L2 cache
+  double kept_element_beyond = 18;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
   std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
+
+  [[nodiscard]] constexpr double of(gram_work work) const noexcept {
+    return gram_dot * static_cast<double>(work.dots) + gram_element * static_cast<double>(work.elements);
+  }
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
@@ -1731,7 +1778,6 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
-  const double gram_pair = costs.gram_element * real(block.view + block.outputs) + costs.dot_pair;
   const double rounding_bound = positions * pair;  // leaves.hpp, rounding
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
@@ -1740,8 +1786,7 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      // Dots are formed for whole blocks: fewer than four positions cost as much as four.
-      cost = (positions < 4 ? 10 : positions * (positions + 1) / 2) * gram_pair + sum;
+      cost = costs.of(block.gram) + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;
@@ -1770,6 +1815,8 @@ inline constexpr std::size_t deferral_bytes = 1U << 17U;
                                         norm_method::gram};
   norm_method best = norm_method::instantiate;
   for (const norm_method method : candidates) {
+    if (method == norm_method::gram && block.positions == 1)
+      continue;  // `product` is the same without cancelling terms
     if (modelled_cost(method, block, scalar_bytes, costs) < modelled_cost(best, block, scalar_bytes, costs))
       best = method;
   }
@@ -2197,6 +2244,14 @@ struct explained : stand_in_base {
   static void step(Any&&...) noexcept {}
   template <class... Any>
   static void clear(Any&&...) noexcept {}
+};
+
+/// Stands in for values that nobody can compute; becomes a vector of any numbers.
+struct unknown_values : std::vector<double> {
+  template <class Value>
+  explicit(false) operator std::vector<Value>() const {  // NOLINT(google-explicit-constructor)
+    return {};
+  }
 };
 
 /// Stands in for a number that belongs to a wrong network: usable as one, and equal to whatever a static_assert
@@ -2868,6 +2923,118 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 
 // pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
 
+// pergrad/host/gram_extents.hpp - which dot products a Gram norm forms, and how many
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One axis of the grid of pixels that a block's windows lie on, a pixel apart.
+struct pixel_axis {
+  index positions = 1;
+  index taps = 1;   ///< pixels of a window
+  index first = 0;  ///< of the pixels that windows see, the first one that is not of the halo
+  index count = 0;  ///< pixels from there on that are not of the halo; 0: windows do not lie so
+
+  /// Pixels that the windows see.
+  [[nodiscard]] constexpr index seen() const noexcept { return positions + taps - 1; }
+};
+
+/// What a Gram norm (gram.hpp) walks over: rows of positions, and a *strip* of so many columns of a row with as many of
+/// another. A block whose windows do not overlap is one row of positions with a window of one pixel, which is the view.
+struct gram_extents {
+  pixel_axis rows;
+  pixel_axis columns;
+  index pixel = 1;          ///< numbers of x that make a pixel
+  bool by_pixels = false;   ///< dots are formed of pixels and added up to those of windows
+  bool transposed = false;  ///< columns run along the first axis of positions
+  index strip = 0;          ///< columns of positions at once; 0: there is no room for even a few
+
+  /// Doubles that a sample's norm takes on the stack.
+  static constexpr index room = 4096;
+  /// Vectors are multiplied in blocks of this many with as many. (dot_block.hpp has smaller ones where registers are
+  /// few. A plan must not depend on that.)
+  static constexpr index side = 4;
+  /// Places that are remembered of a strip of either kind: its pixels fit into the room squared.
+  static constexpr index most_places = 64 + side;
+
+  [[nodiscard]] constexpr index strip_pixels() const noexcept { return strip + columns.taps - 1; }
+  /// Elements from a row to the next of the dots of a strip's pixels, and of its positions.
+  [[nodiscard]] constexpr index pixel_pitch() const noexcept { return round_up(strip_pixels(), side); }
+  [[nodiscard]] constexpr index pitch() const noexcept { return round_up(strip, side); }
+  [[nodiscard]] constexpr index matrix() const noexcept { return pitch() * pitch(); }
+  /// Doubles that are used: dots of pixels, as many sums along the columns as a window has rows, and their sum.
+  [[nodiscard]] constexpr index used() const noexcept {
+    return strip_pixels() * pixel_pitch() + (rows.taps == 1 ? 1 : rows.taps + 1) * matrix();
+  }
+  /// The pixels, counted from the strip's first one, that are not of the halo.
+  struct stretch {
+    index begin = 0;
+    index end = 0;
+  };
+  [[nodiscard]] constexpr stretch real_columns(index first_position) const noexcept {
+    const index positions = std::min(strip, columns.positions - first_position);
+    const index begin = std::max<index>(columns.first - first_position, 0);
+    return {begin,
+            std::max(begin, std::min(columns.first + columns.count - first_position, positions + columns.taps - 1))};
+  }
+  [[nodiscard]] constexpr bool is_real_row(index pixel_row) const noexcept {
+    return pixel_row >= rows.first && pixel_row < rows.first + rows.count;
+  }
+  /// Dots and multiply-adds in them, for `outputs` numbers of delta.
+  [[nodiscard]] constexpr gram_work work(index outputs) const noexcept {
+    const auto blocks_of = [](index count) { return (count + side - 1) / side; };
+    index pixel_blocks = 0;
+    index delta_blocks = 0;
+    for (index first = 0; first < columns.positions; first += strip) {
+      const stretch real = real_columns(first);
+      pixel_blocks += blocks_of(real.end - real.begin);
+      delta_blocks += blocks_of(std::min(strip, columns.positions - first));
+    }
+    // A row with itself is symmetric.
+    const auto pairs = [&](index blocks, index count) {
+      index pairs_of_rows = 0;
+      for (index apart = 1; apart < rows.positions; ++apart) pairs_of_rows += std::max<index>(0, count - apart);
+      return count * (blocks * (blocks + 1) / 2) + pairs_of_rows * blocks * blocks;
+    };
+    const index real_rows = std::min(rows.first + rows.count, rows.seen()) - rows.first;
+    const index x_dots = side * side * pairs(pixel_blocks, std::max<index>(0, real_rows));
+    const index delta_dots = side * side * pairs(delta_blocks, rows.positions);
+    return {static_cast<std::size_t>(x_dots + delta_dots),
+            static_cast<std::size_t>(x_dots * pixel + delta_dots * outputs)};
+  }
+};
+
+/// With the widest strip that there is room for.
+[[nodiscard]] constexpr gram_extents with_strip(gram_extents of) noexcept {
+  // Wider ones have no room, and a walk down from a long sequence would take the compiler's time.
+  constexpr index widest = 64;
+  for (of.strip = std::min(widest, round_up(of.columns.positions, of.side)); of.strip > 0; of.strip -= of.side) {
+    if (of.used() <= gram_extents::room) break;
+  }
+  return of;
+}
+
+/// Of a block's windows of `view` numbers at `positions` positions: dots of whole windows.
+[[nodiscard]] constexpr gram_extents gram_of_windows(index positions, index view) noexcept {
+  return with_strip({.rows = {.count = 1}, .columns = {.positions = positions, .count = positions}, .pixel = view});
+}
+/// Whichever is less work: dots of windows or of pixels of `channels` numbers.
+[[nodiscard]] constexpr gram_extents gram_of(index positions, index view, const pixel_axis (&axes)[2], index channels,
+                                             index outputs) noexcept {
+  const gram_extents windows = gram_of_windows(positions, view);
+  if (axes[0].count == 0 || axes[1].count == 0 || axes[0].taps * axes[1].taps == 1) return windows;
+  const bool transposed = axes[0].positions > axes[1].positions;
+  const gram_extents pixels = with_strip({.rows = axes[transposed ? 1 : 0],
+                                          .columns = axes[transposed ? 0 : 1],
+                                          .pixel = channels,
+                                          .by_pixels = true,
+                                          .transposed = transposed});
+  if (pixels.strip == 0) return windows;
+  constexpr host_costs costs;
+  return costs.of(pixels.work(outputs)) < costs.of(windows.work(outputs)) ? pixels : windows;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
 namespace pergrad::inline v0_1::on_host {
 
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
@@ -2983,6 +3150,7 @@ struct outer_leaf {
   view_axis view_plane{};  ///< around `view`: the planes of a volume
   step_axis step[2];
   step_axis step_plane{};  ///< around `step`
+  pixel_axis pixels[2];    ///< of a convolution that moves by a pixel, along the axes of `step`
   index outputs = 1;
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
@@ -3008,9 +3176,12 @@ struct outer_leaf {
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
+  [[nodiscard]] constexpr gram_extents gram() const noexcept {
+    return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
+  }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
   }
 };
 
@@ -4847,6 +5018,8 @@ struct leaf_tables {
         leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
         leaf.step[0].extent = static_cast<index>(map.out_size.height);
         leaf.step[1].extent = static_cast<index>(map.out_size.width);
+        leaf.pixels[0] = pixels_of(map, &extent::height);
+        leaf.pixels[1] = pixels_of(map, &extent::width);
         leaf.parameter_output = group_channels * taps;
         leaf.parameter_group = leaf.outputs * leaf.parameter_output;
         leaf.parameters = parameter;
@@ -5004,6 +5177,12 @@ struct leaf_tables {
   }
 
  private:
+  /// What windows that move by a pixel see along an axis. (Of volumes nothing is said.)
+  static constexpr pixel_axis pixels_of(const affine_map& map, std::size_t extent::*axis) {
+    if (map.stride.*axis != 1 || map.dilation.*axis != 1 || map.out_size.depth * map.kernel.depth != 1) return {};
+    return {static_cast<index>(map.out_size.*axis), static_cast<index>(map.kernel.*axis),
+            static_cast<index>(map.padding.*axis), static_cast<index>(map.in_size.*axis)};
+  }
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
     leaf.use = use_of(leaf.node);
     leaf.owner = t.sparse_count;
@@ -6330,8 +6509,167 @@ class lane_ring {
 // One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
 // loops.
 
+// pergrad/host/gram.hpp - the Gram form of a norm: sum_{t,s} <x_t, x_s> <delta_t, delta_s>
+//
+// Where windows overlap, a pixel apart, dots of windows are sums of dots of pixels. With D(y, z)[q, r] = <pixel (y, q),
+// pixel (z, r)>, the dots of the windows of two rows i and j of positions are
+//   X(i, j)[a, b] = sum_ky S(i + ky, j + ky)[a, b]      S(y, z)[a, b] = sum_kx D(y, z)[a + kx, b + kx]
+// For each distance j - i the walk over i keeps the last S, as many as a window has rows. Dots with pixels of the halo
+// are 0 and not formed. So all pairs of T windows over kh x kw pixels of C numbers take T^2 C / 2 multiply-adds and not
+// T^2 kh kw C / 2. All sums are in double. |<a, b>| <= |a| |b| and Cauchy's inequality bound the magnitudes of the
+// terms of X by |x_t| |x_s|, however they are grouped, so C + kh kw additions err no more than the kh kw C of one long
+// dot.
+
 // pergrad/host/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once for
 // all
+
+// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache.
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
+template <class Scalar, std::size_t Step, std::size_t Low>
+[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  const vector<Scalar> a = rows[Low];
+  const vector<Scalar> b = rows[Low + Step];
+  rows[Low] = lower<Step>(a, b, lanes);
+  rows[Low + Step] = upper<Step>(a, b, lanes);
+}
+/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
+template <class Scalar, std::size_t Step, std::size_t... Pair>
+[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
+                                            std::index_sequence<Pair...> pairs) noexcept {
+  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
+}
+template <class Scalar, class Put, std::size_t... Row>
+[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
+                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
+  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
+  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
+  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
+}
+
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
+  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
+}
+
+/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
+/// unless only so few rows or columns are left that they go element by element.
+template <bool Repeats, class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const auto end_of_squares = [](index count) {
+    const index rest = count % together;
+    return Repeats && count > together && rest > together / 4 ? count : count - rest;
+  };
+  const index last_row = end_of_squares(rows);
+  const index last_column = end_of_squares(columns);
+  for (index next = 0; next < last_row; next += together) {
+    const index r = std::min(next, last_row - together);
+    for (index next_column = 0; next_column < last_column; next_column += together) {
+      const index c = std::min(next_column, last_column - together);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
+    }
+    for (index c = last_column; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+  }
+}
+
+/// The sums of rows `First`, `First + 1`, ...: of each, in the lanes whose bits below `Step` number it.
+template <class Scalar, std::size_t Step, std::size_t First>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> fold(const Scalar* from, index from_step) noexcept {
+  if constexpr (Step == 1) {
+    return load(from + static_cast<index>(First) * from_step);
+  } else {
+    constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+    const vector<Scalar> a = fold<Scalar, Step / 2, First>(from, from_step);
+    const vector<Scalar> b = fold<Scalar, Step / 2, First + Step / 2>(from, from_step);
+    return lower<Step / 2>(a, b, lanes) + upper<Step / 2>(a, b, lanes);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// The sums of the rows of a square of as many vectors as each has lanes: what turning it would make columns of is
+/// added up on the way.
+template <class Scalar>
+[[nodiscard]] inline vector<Scalar> sums_of_rows(const Scalar* from, index from_step) noexcept {
+  return transpose_detail::fold<Scalar, transpose_detail::side<Scalar>, 0>(from, from_step);
+}
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
+  transpose_detail::transpose<false>(
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -6345,23 +6683,36 @@ class dot_block {
  public:
   static constexpr std::size_t side = dot_block_side;
 
-  /// Adds the products of `count` elements of each vector, `step` apart.
-  void add(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count, index step = 1) noexcept {
+  dot_block() noexcept { clear(std::make_index_sequence<side * side>{}); }
+
+  /// Adds the products of `count` elements, `step` apart, of each of `side` vectors with each of `side` others.
+  void add(const Scalar* const* a, const Scalar* const* b, index count, index step = 1) noexcept {
     const index whole = step == 1 ? count - count % width : 0;
     add_vectors(a, b, whole, std::make_index_sequence<side * side>{}, std::make_index_sequence<side>{});
     for (index n = whole; n < count; ++n) {
       for (std::size_t i = 0; i < side; ++i) {
         for (std::size_t j = 0; j < side; ++j) {
-          rest_[i * side + j] += static_cast<double>(a[i][n * step]) * static_cast<double>(b[j][n * step]);
+          sums_[i * side + j][(n - whole) % width] +=
+              static_cast<double>(a[i][n * step]) * static_cast<double>(b[j][n * step]);
         }
       }
     }
   }
   /// <a_i, b_j>
   [[nodiscard]] double of(std::size_t i, std::size_t j) const noexcept {
-    double total = rest_[i * side + j];
+    double total = 0;
     for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];
     return total;
+  }
+  /// All of them, <a_i, b_j> at i * side + j.
+  void sums(double (&to)[side * side]) const noexcept {
+    for (std::size_t first = 0; first < side * side; first += vector_lanes<double>) {
+      store(to + first, sums_of_rows<double>(sums_[first], width));
+    }
+  }
+  /// `total` and, added to the sum of its lanes, the sum of weights[i * pitch + j] <a_i, b_j>.
+  [[nodiscard]] vector<double> add_weighted(const double* weights, index pitch, vector<double> total) const noexcept {
+    return add_weighted(weights, pitch, total, std::make_index_sequence<side * side>{});
   }
 
  private:
@@ -6369,8 +6720,8 @@ class dot_block {
 
   [[nodiscard]] static vector<double> wide(const Scalar* from) noexcept { return widen(load_narrow(from)); }
   template <std::size_t... Pair, std::size_t... Vector>
-  void add_vectors(const Scalar* const (&a)[side], const Scalar* const (&b)[side], index count,
-                   std::index_sequence<Pair...>, std::index_sequence<Vector...>) noexcept {
+  void add_vectors(const Scalar* const* a, const Scalar* const* b, index count, std::index_sequence<Pair...>,
+                   std::index_sequence<Vector...>) noexcept {
     vector<double> sums[side * side] = {load(sums_[Pair])...};
     for (index n = 0; n < count; n += width) {
       const vector<double> right[side] = {wide(b[Vector] + n)...};
@@ -6380,9 +6731,215 @@ class dot_block {
     (store(sums_[Pair], sums[Pair]), ...);
   }
 
+  template <std::size_t... Pair>
+  void clear(std::index_sequence<Pair...>) noexcept {
+    (store(sums_[Pair], vector<double>{}), ...);
+  }
+  template <std::size_t... Pair>
+  [[nodiscard, gnu::always_inline]] vector<double> add_weighted(const double* weights, index pitch,
+                                                                vector<double> total,
+                                                                std::index_sequence<Pair...>) const noexcept {
+    ((total +=
+      splat(weights[static_cast<index>(Pair / side) * pitch + static_cast<index>(Pair % side)]) * load(sums_[Pair])),
+     ...);
+    return total;
+  }
+
   // Not vectors: nvcc's compiler fails on constants that hold some, and a default constructor is one for it.
-  alignas(vector_bytes) double sums_[side * side][vector_lanes<double>]{};
-  double rest_[side * side]{};
+  alignas(vector_bytes) double sums_[side * side][vector_lanes<double>];
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The Gram form of one group of one sample's block.
+template <class Scalar>
+class gram_form {
+ public:
+  gram_form(const outer_leaf& leaf, const Scalar* x, const Scalar* delta) noexcept
+      : leaf_{leaf}, extents_{leaf.gram()}, x_{x}, delta_{delta} {}
+
+  /// The sum; calls seen(<x_t, x_t>, <delta_t, delta_t>) for each position. No term takes part in more than 6 T + 16
+  /// additions.
+  template <class Function>
+  [[nodiscard]] double sum(const Function& seen) noexcept {
+    double total = 0;
+    for (index a = 0; a < extents_.columns.positions; a += extents_.strip) {
+      double of_strip = 0;
+      for (index b = 0; b < extents_.columns.positions; b += extents_.strip) {
+        for (index apart = b < a ? 1 : 0; apart < extents_.rows.positions; ++apart) {
+          of_strip += rows_apart({a, b, apart == 0 && a == b}, apart, seen);
+        }
+      }
+      total += of_strip;
+    }
+    return total;
+  }
+
+ private:
+  static constexpr auto side = static_cast<index>(dot_block_side);
+
+  /// A strip of columns of a row's positions with one of another row's: their first columns.
+  struct strips {
+    index a;
+    index b;
+    bool same;  ///< of the same row: of two positions only the first with the second is wanted
+  };
+  /// Where the vectors of a strip lie; behind the last one it is repeated, for whole blocks.
+  struct places {
+    const Scalar* at[gram_extents::most_places];
+  };
+
+  /// Of the rows of positions that lie `apart`, the terms of two strips.
+  template <class Function>
+  [[nodiscard]] double rows_apart(const strips& of, index apart, const Function& seen) noexcept {
+    const index window_rows = extents_.rows.taps;
+    const index matrix = extents_.matrix();
+    double* const along_columns = scratch_ + extents_.strip_pixels() * extents_.pixel_pitch();
+    double* const along_rows = along_columns + (window_rows == 1 ? 0 : window_rows * matrix);
+    std::fill_n(scratch_, extents_.used(), 0.0);  // also what stands for the halo, and behind the strips' ends
+    double total = 0;
+    for (index y = 0; y + apart < extents_.rows.seen(); ++y) {
+      double* const last = along_columns + y % window_rows * matrix;
+      if (extents_.is_real_row(y) && extents_.is_real_row(y + apart)) {
+        form_pixel_dots(of, y, y + apart);
+        add_along_columns(of, last);
+      } else {
+        std::fill_n(last, matrix, 0.0);
+      }
+      const index i = y + 1 - window_rows;
+      if (i < 0) continue;
+      if (window_rows > 1) add_along_rows(along_columns, along_rows);
+      total += terms(of, i, i + apart, along_rows, seen);
+    }
+    return total;
+  }
+
+  /// D of the head of this file.
+  void form_pixel_dots(const strips& of, index y, index z) noexcept {
+    const auto a = extents_.real_columns(of.a);
+    const auto b = extents_.real_columns(of.b);
+    places of_a;
+    places of_b;
+    find(x_, &step_axis::x, y, of.a, a.begin, a.end, of_a);
+    find(x_, &step_axis::x, z, of.b, b.begin, b.end, of_b);
+    for (index q = a.begin; q < a.end; q += side) {
+      for (index r = of.same ? q : b.begin; r < b.end; r += side) {
+        dot_block<Scalar> dots;
+        add_pixel_dots(of_a.at + (q - a.begin), of_b.at + (r - b.begin), dots);
+        double each[dot_block_side * dot_block_side];
+        dots.sums(each);
+        for (index i = 0; i < std::min(side, a.end - q); ++i) {
+          std::copy_n(each + i * side, std::min(side, b.end - r), scratch_ + (q + i) * extents_.pixel_pitch() + r);
+        }
+      }
+    }
+  }
+  void add_pixel_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+    const view_axis(&view)[3] = leaf_.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    if (extents_.by_pixels || (joined && leaf_.view_plane.extent * view[0].extent == 1)) {
+      return dots.add(a, b, extents_.pixel, view[2].x);
+    }
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for (index k = 0; k < leaf_.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf_.view_plane.x + k % view[0].extent * view[0].x;
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
+        for (std::size_t i = 0; i < dot_block_side; ++i) {
+          a_here[i] = a[i] + row + l * view[1].x;
+          b_here[i] = b[i] + row + l * view[1].x;
+        }
+        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
+      }
+    }
+  }
+  /// S of the head of this file.
+  void add_along_columns(const strips& of, double* sums) const noexcept {
+    const index rows = std::min(extents_.strip, extents_.columns.positions - of.a);
+    const index columns = std::min(extents_.strip, extents_.columns.positions - of.b);
+    for (index a = 0; a < rows; ++a) {
+      for_each_vector<double>(columns, [&](index b, const auto& lanes) {
+        const double* dots = scratch_ + a * extents_.pixel_pitch() + b;
+        vector<double> total = lanes.load(dots);
+        for (index tap = 1; tap < extents_.columns.taps; ++tap) {
+          total += lanes.load(dots + tap * (extents_.pixel_pitch() + 1));
+        }
+        lanes.store(sums + a * extents_.pitch() + b, total);
+      });
+    }
+  }
+  /// X of the head of this file.
+  void add_along_rows(const double* sums, double* to) const noexcept {
+    const index matrix = extents_.matrix();
+    for_each_vector<double>(matrix, [&](index n, const auto& lanes) {
+      vector<double> total = lanes.load(sums + n);
+      for (index tap = 1; tap < extents_.rows.taps; ++tap) total += lanes.load(sums + tap * matrix + n);
+      lanes.store(to + n, total);
+    });
+  }
+  /// The terms of rows i and j of positions.
+  template <class Function>
+  [[nodiscard]] double terms(const strips& of, index i, index j, const double* x_dots, const Function& seen) noexcept {
+    const index rows = std::min(extents_.strip, extents_.columns.positions - of.a);
+    const index columns = std::min(extents_.strip, extents_.columns.positions - of.b);
+    const index pitch = extents_.pitch();
+    places of_a;
+    places of_b;
+    find(delta_, &step_axis::delta, i, of.a, 0, rows, of_a);
+    find(delta_, &step_axis::delta, j, of.b, 0, columns, of_b);
+    double total = 0;
+    for (index a = 0; a < rows; a += side) {
+      vector<double> of_row{};
+      for (index b = of.same ? a : 0; b < columns; b += side) {
+        dot_block<Scalar> dots;
+        dots.add(of_a.at + a, of_b.at + b, leaf_.outputs, leaf_.delta_stride);
+        const double* x_here = x_dots + a * pitch + b;
+        if (!of.same || a != b) {
+          of_row = dots.add_weighted(x_here, pitch, of_row);
+          continue;
+        }
+        double once[dot_block_side * dot_block_side]{};
+        for (index k = 0; k < std::min(side, rows - a); ++k) {
+          const double x_squared = x_here[k * pitch + k];
+          seen(x_squared, dots.of(static_cast<std::size_t>(k), static_cast<std::size_t>(k)));
+          once[k * side + k] = x_squared / 2;
+          std::copy_n(x_here + k * pitch + k + 1, side - k - 1, once + k * side + k + 1);
+        }
+        of_row = dots.add_weighted(once, side, of_row);
+      }
+      total += sum_of<double>(of_row);
+    }
+    return 2 * total;
+  }
+
+  /// Places [begin, end) of the strip of row `row` that begins at column `first`.
+  void find(const Scalar* origin, index step_axis::*step, index row, index first, index begin, index end,
+            places& found) const noexcept {
+    const step_axis(&axes)[2] = leaf_.step;
+    const step_axis& down = axes[extents_.transposed ? 1 : 0];
+    const step_axis& across = axes[extents_.transposed ? 0 : 1];
+    const Scalar* place = origin;
+    index count = 0;
+    for (index column = first + begin; column < first + end; ++column) {
+      if (extents_.by_pixels) {
+        place = origin + row * down.*step + column * across.*step;
+      } else {
+        const index row_number = column / axes[1].extent;
+        place = origin + row_number / axes[0].extent * leaf_.step_plane.*step +
+                row_number % axes[0].extent * axes[0].*step + column % axes[1].extent * axes[1].*step;
+      }
+      found.at[count++] = place;
+    }
+    for (index k = 1; k < side; ++k) found.at[count++] = place;
+  }
+
+  const outer_leaf& leaf_;
+  gram_extents extents_;
+  const Scalar* x_;
+  const Scalar* delta_;
+  alignas(vector_bytes) double scratch_[gram_extents::room];
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -9072,31 +9629,16 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
-  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
-  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), and what `rounding` says. Terms cancel, so the error bound is part of
+  /// the answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
-      double sum = 0;
       position_sums seen;
-      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
-        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
-          dot_block<Scalar> x_dots;
-          add_view_dots(here.x, there.x, x_dots);
-          dot_block<Scalar> delta_dots;
-          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
-          for (std::size_t i = 0; i < here.count; ++i) {
-            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
-              sum += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
-            }
-            if (s != t) continue;
-            sum += x_dots.of(i, i) * delta_dots.of(i, i);
-            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
-          }
-        });
-      });
-      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 2 * leaf.positions() + 8);
+      gram_form<Scalar> form{leaf, x(sample, g), delta(sample, g)};
+      const double sum =
+          form.sum([&](double x_squared, double delta_squared) { add_position(x_squared, delta_squared, seen); });
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 3 * leaf.positions() + 8);
       result.squared += std::max(sum, 0.0);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
@@ -9225,46 +9767,6 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
-  /// What a few positions in a row read; where there are fewer, the last one again.
-  struct position_block {
-    std::size_t count = 0;
-    const Scalar* x[dot_block_side]{};
-    const Scalar* delta[dot_block_side]{};
-  };
-  /// Calls f(first position, block) for the blocks that begin before position `end`.
-  template <class Function>
-  void for_each_block(index end, index sample, index group, Function&& f) const {
-    constexpr auto side = static_cast<index>(dot_block_side);
-    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
-    position_block block;
-    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
-      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
-        block.x[i] = x(sample, group) + x_t;
-        block.delta[i] = delta(sample, group) + delta_t;
-      }
-      if (block.count < dot_block_side && t + 1 < last) return;
-      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
-      block.count = 0;
-    });
-  }
-  /// The dots of what positions see of x.
-  void add_view_dots(const Scalar* const (&a)[dot_block_side], const Scalar* const (&b)[dot_block_side],
-                     dot_block<Scalar>& dots) const noexcept {
-    const view_axis(&view)[3] = leaf.view;
-    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
-    const Scalar* a_here[dot_block_side]{};
-    const Scalar* b_here[dot_block_side]{};
-    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
-      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
-      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
-        for (std::size_t i = 0; i < dot_block_side; ++i) {
-          a_here[i] = a[i] + row + l * view[1].x;
-          b_here[i] = b[i] + row + l * view[1].x;
-        }
-        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
-      }
-    }
-  }
   [[nodiscard, gnu::noinline]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
@@ -9325,133 +9827,6 @@ struct leaf_kernel {
 //   turn       the transpose of a matrix
 //   the rest   ids(b), length(b), random bits
 
-// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
-//
-// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
-// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
-// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
-// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache.
-
-namespace pergrad::inline v0_1::on_host {
-
-namespace transpose_detail {
-
-/// Lanes `From` of a and b, counted on from one to the other.
-template <std::size_t... From, class Vector>
-[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
-  return __builtin_shufflevector(a, b, From...);
-#else
-  std::size_t lane = 0;
-  Vector chosen = a;
-  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
-  return chosen;
-#endif
-}
-
-/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
-}
-/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
-}
-
-template <class Scalar>
-inline constexpr std::size_t side = vector_lanes<Scalar>;
-
-/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
-template <class Scalar, std::size_t Step, std::size_t Low>
-[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
-  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  const vector<Scalar> a = rows[Low];
-  const vector<Scalar> b = rows[Low + Step];
-  rows[Low] = lower<Step>(a, b, lanes);
-  rows[Low + Step] = upper<Step>(a, b, lanes);
-}
-/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
-template <class Scalar, std::size_t Step, std::size_t... Pair>
-[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
-                                            std::index_sequence<Pair...> pairs) noexcept {
-  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
-}
-template <class Scalar, class Put, std::size_t... Row>
-[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
-                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
-  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
-  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
-  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
-}
-
-/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
-template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
-                   const Put& put) noexcept {
-  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
-}
-
-/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
-/// unless only so few rows or columns are left that they go element by element.
-template <bool Repeats, class Scalar, class PutVector, class PutOne>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                      const PutVector& put, const PutOne& put_one) noexcept {
-  constexpr auto together = static_cast<index>(side<Scalar>);
-  const auto end_of_squares = [](index count) {
-    const index rest = count % together;
-    return Repeats && count > together && rest > together / 4 ? count : count - rest;
-  };
-  const index last_row = end_of_squares(rows);
-  const index last_column = end_of_squares(columns);
-  for (index next = 0; next < last_row; next += together) {
-    const index r = std::min(next, last_row - together);
-    for (index next_column = 0; next_column < last_column; next_column += together) {
-      const index c = std::min(next_column, last_column - together);
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
-    }
-    for (index c = last_column; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-    }
-  }
-  for (index c = 0; c < columns; ++c) {
-    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-  }
-}
-
-}  // namespace transpose_detail
-
-/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
-template <class Scalar>
-[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                 index to_step) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
-      [](Scalar* out, Scalar value, index) { *out = value; });
-}
-/// The same with += in the place of =.
-template <class Scalar>
-[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                     index to_step) noexcept {
-  transpose_detail::transpose<false>(
-      from, from_step, rows, columns, to, to_step,
-      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value, index) { *out += value; });
-}
-/// to[c * to_step + r] = from[r * from_step + c] + more[r]
-template <class Scalar>
-inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                           const Scalar* more) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step,
-      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
-      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
 //
 // State of RFC 8439 section 2.3, sixteen 32-bit words:
@@ -11312,7 +11687,7 @@ template <class Type>
       continue;
     }
     for (const std::string_view kind : {"extent", "shape"}) {
-      if (text.ends_with(kind)) text.resize(text.size() - kind.size());  // some compilers write it, some do not
+      if (text.ends_with(kind)) text.erase(text.size() - kind.size());  // some compilers write it, some do not
     }
     text += readable_numbers(std::string_view{name}.substr(at + 1, end - at - 1), two_axes);
     at = end;
@@ -11401,14 +11776,19 @@ template <class Structure, class Tables>
 /// `layer_parameters(i)` speak of.
 template <class Network>
 [[nodiscard]] auto describe_rows() {
-  using structure = typename Network::structure;
-  std::array<description, structure::size> rows;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
+  if constexpr (std::is_base_of_v<error::explained, Network>) {
+    return std::array<description, 0>{};
+  } else {
+    using structure = typename Network::structure;
+    std::array<description, structure::size> rows;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i] =
+          detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
+    }
+    detail::for_each_index<structure::size>(
+        [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
+    return rows;
   }
-  detail::for_each_index<structure::size>(
-      [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
-  return rows;
 }
 
 /// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose, how
@@ -19097,10 +19477,10 @@ requires(!executor<First> && sizeof...(Rest) > 0) void evaluate_into(const First
 template <executor Executor, class Expression>
 [[nodiscard]] auto evaluate(const Executor& executor, const Expression& expression) {
   if constexpr (pergrad::detail::is_explained<Expression>) {
-    return std::vector<double>{};
+    return error::unknown_values{};
   } else if constexpr (!pergrad::detail::evaluable<Expression>) {
     static_cast<void>(error::has_no_meaning<error::function::evaluate, Expression>{});
-    return std::vector<double>{};
+    return error::unknown_values{};
   } else {
     std::vector<typename pergrad::detail::value_type_of<Expression>::type> result(
         pergrad::detail::value_count_of(expression));
@@ -19958,6 +20338,7 @@ template <class... Options>
 [[nodiscard]] constexpr norm_options gather_norm_options() noexcept {
   norm_options options;
   (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
 }
 
@@ -20676,6 +21057,7 @@ template <class... Options>
 [[nodiscard]] constexpr attention_options gather_attention_options() noexcept {
   attention_options options;
   (apply(options, Options{}), ...);
+  options.wrong_given = options.wrong_given || options_disagree<Options...>();
   return options;
 }
 
@@ -21552,6 +21934,7 @@ template <class... Options>
 [[nodiscard]] constexpr table_options gather_table_options() noexcept {
   table_options options;
   (apply(options, Options{}), ...);
+  options.unknown_given = options.unknown_given || options_disagree<Options...>();
   return options;
 }
 
@@ -21943,8 +22326,8 @@ template <class... Options>
 [[nodiscard]] constexpr recurrent_options gather_recurrent_options() noexcept {
   recurrent_options options;
   (apply(options, Options{}), ...);
-  options.unknown_given =
-      options.unknown_given || (options.last && options.mean) || (options.one_bias && options.no_bias);
+  options.unknown_given = options.unknown_given || (options.last && options.mean) ||
+                          (options.one_bias && options.no_bias) || options_disagree<Options...>();
   return options;
 }
 
@@ -28760,7 +29143,7 @@ struct norm_worker {
       const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
         if (gram) {
-          const double terms = view.view_width() + view.outputs + 2 * positions + 8;
+          const double terms = view.view_width() + view.outputs + 3 * positions + 8;
           part.squared += squared > 0 || squared != squared ? squared : 0;
           part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         }
