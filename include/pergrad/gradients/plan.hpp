@@ -63,9 +63,9 @@ struct block_size {
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; all methods of 91 blocks are modelled within a factor of 2.3, and the choice costs
-/// at most 1.06 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ
-/// little.
+/// modelled here (AVX-512, g++ 12; of 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
+/// methods cost 0.86 to 1.72 times what is modelled, and gradients beyond the cache of few positions up to three
+/// times). Every constant is a ratio of two speeds of one core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
@@ -74,7 +74,7 @@ struct host_costs {
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
   double kept_element = 10;     ///< square, keep and add up one element of G_b inside the L2 cache
-  double kept_element_beyond = 18;  ///< the same when G_b does not fit there
+  double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
   std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
 
