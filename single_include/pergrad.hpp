@@ -1748,9 +1748,9 @@ struct block_size {
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; all methods of 91 blocks are modelled within a factor of 2.3, and the choice costs
-/// at most 1.06 times the best method). Every constant is a ratio of two speeds of one core, so other machines differ
-/// little.
+/// modelled here (AVX-512, g++ 12; of 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
+/// methods cost 0.86 to 1.72 times what is modelled, and gradients beyond the cache of few positions up to three
+/// times). Every constant is a ratio of two speeds of one core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
@@ -1759,7 +1759,7 @@ struct host_costs {
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
   double kept_element = 10;     ///< square, keep and add up one element of G_b inside the L2 cache
-  double kept_element_beyond = 18;  ///< the same when G_b does not fit there
+  double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
   std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
 
@@ -29102,6 +29102,7 @@ struct norm_worker {
   PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
     const affine_view& view = leaf.view;
     const int positions = view.positions();
+    const std::int64_t pairs = gram ? std::int64_t{positions} * positions : positions;
     for (int group = 0; group < view.groups; ++group) {
       sums entries;
       sums magnitudes;
@@ -29114,9 +29115,9 @@ struct norm_worker {
         double spread = 0;
         double x_sum = 0;
         double delta_sum = 0;
-        for (int pair = thread; pair < (gram ? positions * positions : positions); pair += Threads) {
-          const int t = gram ? pair / positions : pair;
-          const int s = gram ? pair % positions : pair;
+        for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
+          const int t = static_cast<int>(gram ? pair / positions : pair);
+          const int s = static_cast<int>(gram ? pair % positions : pair);
           if (s > t) continue;
           const double x_product = view_dot(leaf, group, t, s);
           const double delta_product = delta_dot(leaf, group, t, s);
@@ -29143,7 +29144,8 @@ struct norm_worker {
       const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
         if (gram) {
-          const double terms = view.view_width() + view.outputs + 3 * positions + 8;
+          // Besides its two dots, a term meets the additions of one thread and of the block.
+          const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
           part.squared += squared > 0 || squared != squared ? squared : 0;
           part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         }

@@ -156,6 +156,7 @@ struct norm_worker {
   PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
     const affine_view& view = leaf.view;
     const int positions = view.positions();
+    const std::int64_t pairs = gram ? std::int64_t{positions} * positions : positions;
     for (int group = 0; group < view.groups; ++group) {
       sums entries;
       sums magnitudes;
@@ -168,9 +169,9 @@ struct norm_worker {
         double spread = 0;
         double x_sum = 0;
         double delta_sum = 0;
-        for (int pair = thread; pair < (gram ? positions * positions : positions); pair += Threads) {
-          const int t = gram ? pair / positions : pair;
-          const int s = gram ? pair % positions : pair;
+        for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
+          const int t = static_cast<int>(gram ? pair / positions : pair);
+          const int s = static_cast<int>(gram ? pair % positions : pair);
           if (s > t) continue;
           const double x_product = view_dot(leaf, group, t, s);
           const double delta_product = delta_dot(leaf, group, t, s);
@@ -197,7 +198,8 @@ struct norm_worker {
       const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
         if (gram) {
-          const double terms = view.view_width() + view.outputs + 3 * positions + 8;
+          // Besides its two dots, a term meets the additions of one thread and of the block.
+          const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
           part.squared += squared > 0 || squared != squared ? squared : 0;
           part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         }
