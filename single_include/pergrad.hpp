@@ -2976,6 +2976,12 @@ struct gram_extents {
     return {begin,
             std::max(begin, std::min(columns.first + columns.count - first_position, positions + columns.taps - 1))};
   }
+  /// Additions that a term meets at most, once its two dots are known (gram.hpp): of its row's vectors and their lanes,
+  /// of rows of a strip, of pairs of rows and of strips.
+  [[nodiscard]] constexpr index additions() const noexcept {
+    const index strips = (columns.positions + strip - 1) / strip;
+    return (side * pitch() + 8) + pitch() / side + rows.positions + strips * (rows.positions + 1);
+  }
   [[nodiscard]] constexpr bool is_real_row(index pixel_row) const noexcept {
     return pixel_row >= rows.first && pixel_row < rows.first + rows.count;
   }
@@ -6683,6 +6689,7 @@ class dot_block {
  public:
   static constexpr std::size_t side = dot_block_side;
 
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): cleared in whole vectors
   dot_block() noexcept { clear(std::make_index_sequence<side * side>{}); }
 
   /// Adds the products of `count` elements, `step` apart, of each of `side` vectors with each of `side` others.
@@ -6757,11 +6764,13 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 class gram_form {
  public:
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): of the scratch, rows_apart clears what it uses
   gram_form(const outer_leaf& leaf, const Scalar* x, const Scalar* delta) noexcept
       : leaf_{leaf}, extents_{leaf.gram()}, x_{x}, delta_{delta} {}
 
-  /// The sum; calls seen(<x_t, x_t>, <delta_t, delta_t>) for each position. No term takes part in more than 6 T + 16
-  /// additions.
+  /// Of a term, beside its two dots.
+  [[nodiscard]] index additions() const noexcept { return extents_.additions(); }
+  /// The sum; calls seen(<x_t, x_t>, <delta_t, delta_t>) for each position.
   template <class Function>
   [[nodiscard]] double sum(const Function& seen) noexcept {
     double total = 0;
@@ -6820,8 +6829,8 @@ class gram_form {
   void form_pixel_dots(const strips& of, index y, index z) noexcept {
     const auto a = extents_.real_columns(of.a);
     const auto b = extents_.real_columns(of.b);
-    places of_a;
-    places of_b;
+    places of_a;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
+    places of_b;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
     find(x_, &step_axis::x, y, of.a, a.begin, a.end, of_a);
     find(x_, &step_axis::x, z, of.b, b.begin, b.end, of_b);
     for (index q = a.begin; q < a.end; q += side) {
@@ -6885,8 +6894,8 @@ class gram_form {
     const index rows = std::min(extents_.strip, extents_.columns.positions - of.a);
     const index columns = std::min(extents_.strip, extents_.columns.positions - of.b);
     const index pitch = extents_.pitch();
-    places of_a;
-    places of_b;
+    places of_a;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
+    places of_b;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
     find(delta_, &step_axis::delta, i, of.a, 0, rows, of_a);
     find(delta_, &step_axis::delta, j, of.b, 0, columns, of_b);
     double total = 0;
@@ -9638,7 +9647,7 @@ struct leaf_kernel {
       gram_form<Scalar> form{leaf, x(sample, g), delta(sample, g)};
       const double sum =
           form.sum([&](double x_squared, double delta_squared) { add_position(x_squared, delta_squared, seen); });
-      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 3 * leaf.positions() + 8);
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + form.additions());
       result.squared += std::max(sum, 0.0);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);

@@ -23,6 +23,7 @@ class dot_block {
  public:
   static constexpr std::size_t side = dot_block_side;
 
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): cleared in whole vectors
   dot_block() noexcept { clear(std::make_index_sequence<side * side>{}); }
 
   /// Adds the products of `count` elements, `step` apart, of each of `side` vectors with each of `side` others.

@@ -27,11 +27,13 @@ namespace pergrad::inline v0_1::on_host {
 template <class Scalar>
 class gram_form {
  public:
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): of the scratch, rows_apart clears what it uses
   gram_form(const outer_leaf& leaf, const Scalar* x, const Scalar* delta) noexcept
       : leaf_{leaf}, extents_{leaf.gram()}, x_{x}, delta_{delta} {}
 
-  /// The sum; calls seen(<x_t, x_t>, <delta_t, delta_t>) for each position. No term takes part in more than 6 T + 16
-  /// additions.
+  /// Of a term, beside its two dots.
+  [[nodiscard]] index additions() const noexcept { return extents_.additions(); }
+  /// The sum; calls seen(<x_t, x_t>, <delta_t, delta_t>) for each position.
   template <class Function>
   [[nodiscard]] double sum(const Function& seen) noexcept {
     double total = 0;
@@ -90,8 +92,8 @@ class gram_form {
   void form_pixel_dots(const strips& of, index y, index z) noexcept {
     const auto a = extents_.real_columns(of.a);
     const auto b = extents_.real_columns(of.b);
-    places of_a;
-    places of_b;
+    places of_a;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
+    places of_b;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
     find(x_, &step_axis::x, y, of.a, a.begin, a.end, of_a);
     find(x_, &step_axis::x, z, of.b, b.begin, b.end, of_b);
     for (index q = a.begin; q < a.end; q += side) {
@@ -155,8 +157,8 @@ class gram_form {
     const index rows = std::min(extents_.strip, extents_.columns.positions - of.a);
     const index columns = std::min(extents_.strip, extents_.columns.positions - of.b);
     const index pitch = extents_.pitch();
-    places of_a;
-    places of_b;
+    places of_a;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
+    places of_b;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
     find(delta_, &step_axis::delta, i, of.a, 0, rows, of_a);
     find(delta_, &step_axis::delta, j, of.b, 0, columns, of_b);
     double total = 0;

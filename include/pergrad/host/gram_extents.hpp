@@ -59,6 +59,12 @@ struct gram_extents {
     return {begin,
             std::max(begin, std::min(columns.first + columns.count - first_position, positions + columns.taps - 1))};
   }
+  /// Additions that a term meets at most, once its two dots are known (gram.hpp): of its row's vectors and their lanes,
+  /// of rows of a strip, of pairs of rows and of strips.
+  [[nodiscard]] constexpr index additions() const noexcept {
+    const index strips = (columns.positions + strip - 1) / strip;
+    return (side * pitch() + 8) + pitch() / side + rows.positions + strips * (rows.positions + 1);
+  }
   [[nodiscard]] constexpr bool is_real_row(index pixel_row) const noexcept {
     return pixel_row >= rows.first && pixel_row < rows.first + rows.count;
   }

@@ -153,7 +153,7 @@ struct leaf_kernel {
       gram_form<Scalar> form{leaf, x(sample, g), delta(sample, g)};
       const double sum =
           form.sum([&](double x_squared, double delta_squared) { add_position(x_squared, delta_squared, seen); });
-      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 3 * leaf.positions() + 8);
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + form.additions());
       result.squared += std::max(sum, 0.0);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
