@@ -11,7 +11,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -47,21 +46,28 @@ void write_run(const std::string& path, std::span<const Scalar> parameters,
   std::vector<std::uint64_t> counts;
   for (const rdp_accountant::entry& entry : ledger) {
     if (entry.count == 0) continue;
-    events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
+    events.push_back(entry.event.sampling_probability);
+    events.push_back(entry.event.noise_multiplier);
     counts.push_back(entry.count);
   }
   std::size_t state_count = 0;
   for (const std::span<Scalar> part : optimizer) state_count += part.size();
-  const std::array<std::uint64_t, run_head_size> head{run_format,      parameters.size(), state_count,
-                                                      optimizer_steps, generator_steps,   counts.size()};
-  const std::array headers{npy_header<std::uint64_t>(head.size()), npy_header<Scalar>(parameters.size()),
-                           npy_header<Scalar>(state_count), npy_header<double>(events.size()),
-                           npy_header<std::uint64_t>(counts.size())};
-  std::vector<byte_stretch> stretches{bytes_of(headers[0]), std::as_bytes(std::span{head}), bytes_of(headers[1]),
-                                      std::as_bytes(parameters), bytes_of(headers[2])};
-  for (const std::span<Scalar> part : optimizer) stretches.push_back(std::as_bytes(part));
-  stretches.insert(stretches.end(), {bytes_of(headers[3]), std::as_bytes(std::span{events}), bytes_of(headers[4]),
-                                     std::as_bytes(std::span{counts})});
+  const std::uint64_t head[run_head_size]{run_format,      parameters.size(), state_count,
+                                          optimizer_steps, generator_steps,   counts.size()};
+  const std::string headers[]{npy_header<std::uint64_t>(run_head_size), npy_header<Scalar>(parameters.size()),
+                              npy_header<Scalar>(state_count), npy_header<double>(events.size()),
+                              npy_header<std::uint64_t>(counts.size())};
+  std::vector<byte_stretch> stretches;
+  stretches.push_back(bytes_of(headers[0]));
+  stretches.push_back(bytes_of(head, run_head_size));
+  stretches.push_back(bytes_of(headers[1]));
+  stretches.push_back(bytes_of(parameters.data(), parameters.size()));
+  stretches.push_back(bytes_of(headers[2]));
+  for (const std::span<Scalar> part : optimizer) stretches.push_back(bytes_of(part.data(), part.size()));
+  stretches.push_back(bytes_of(headers[3]));
+  stretches.push_back(bytes_of(events.data(), events.size()));
+  stretches.push_back(bytes_of(headers[4]));
+  stretches.push_back(bytes_of(counts.data(), counts.size()));
   write_whole_file(path, stretches);
 }
 
