@@ -32,10 +32,13 @@ template <class Scalar>
   }
 }
 /// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
-/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
-/// others, pixels).
-template <class Function>
-inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
+/// transposition, in blocks of a few pixels with all their channels. `to_image`: from those values to the image.
+template <class Scalar>
+inline void transpose_blocks(const layout& image, index plain_start, bool to_image, const Scalar* values, Scalar* out,
+                             bool accumulate) {
+  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
+  const index pixels = image.values.pixels();
+  const index channels = image.values.channels;
   const index line_pixels = image.line_pixels();
   for (index number = 0; number < image.lines(); ++number) {
     const index first = image.line_start(number);
@@ -43,26 +46,27 @@ inline void transpose_blocks(const layout& image, index plain_start, Function&& 
       const index together = std::min(line, line_pixels - pixel);
       const index here = first + pixel * image.column;
       const index there = plain_start + number * line_pixels + pixel;
-      copy(here, there, together);
+      if (to_image) {
+        turn(values + there, pixels, channels, together, out + here, image.column);
+      } else {
+        turn(values + here, image.column, together, channels, out + there, pixels);
+      }
     }
   }
 }
 /// Copies or adds the values of one layout into another, whatever their halos and orders.
 template <class Scalar>
 inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
-  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
   if (from.values.agrees_with(to.values)) {
     for_each_stretch(from, to, [&](index source, index target, index count) {
       copy_strided(values + source, 1, out + target, 1, count, accumulate);
     });
-  } else if (from.values.plain() && from.dense() && !to.values.plain()) {
-    transpose_blocks(to, from.start, [&](index target, index source, index count) {
-      turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
-    });
-  } else if (to.values.plain() && to.dense() && !from.values.plain()) {
-    transpose_blocks(from, to.start, [&](index source, index target, index count) {
-      turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
-    });
+    return;
+  }
+  const bool to_image = from.values.plain() && from.dense() && !to.values.plain();
+  const bool from_image = to.values.plain() && to.dense() && !from.values.plain();
+  if (to_image || from_image) {
+    transpose_blocks(to_image ? to : from, to_image ? from.start : to.start, to_image, values, out, accumulate);
   } else {
     run_cursor source{from};
     run_cursor target{to};
