@@ -3819,6 +3819,14 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
+/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// right, and to compile soon.
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
+/// their own? AVX2's masks are slow on some processors.
+inline constexpr bool masks_are_free = vector_bytes == 64 || is_fallback;
+
 namespace vector_detail {
 
 template <class Scalar>
@@ -4084,6 +4092,14 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// right, and to compile soon.
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
+/// their own? AVX2's masks are slow on some processors.
+inline constexpr bool masks_are_free = vector_bytes == 64 || is_fallback;
 
 namespace vector_detail {
 
@@ -4351,6 +4367,14 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
+
+/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// right, and to compile soon.
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
+/// their own? AVX2's masks are slow on some processors.
+inline constexpr bool masks_are_free = vector_bytes == 64 || is_fallback;
 
 namespace vector_detail {
 
@@ -7471,7 +7495,7 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
+  if (masks_are_free || task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -7698,7 +7722,7 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
+  if (masks_are_free || task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -7926,7 +7950,7 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
+  if (masks_are_free || task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});
@@ -8052,9 +8076,7 @@ namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
 /// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
 /// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
-                                         : vector_registers == 32 && vector_bytes == 16        ? 10
-                                                                                               : 9;
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
 /// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
 /// moves loads so far up that it wants more.
@@ -8066,16 +8088,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// The baseline of a program that has better families as well: it is there to be right.
-inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
-
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
 /// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
-  if (few_tiles) return false;
-  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -8112,7 +8132,8 @@ constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <
 /// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
-/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
 [[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
@@ -8138,72 +8159,75 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
   right_first = right;
 }
 
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...> across,
-                                         std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-  vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    const std::ptrdiff_t count = reduce[2].extent;
-    if constexpr (!has_partial_loop(Vectors)) {
-      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-    } else if (has_whole_loop(Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-    } else {
-      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t* const to_offset = task.sum_offset;
-  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
-}
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
 
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                       std::make_index_sequence<Rows * Vectors>{});
-}
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
 
 /// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
 /// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
@@ -8242,7 +8266,8 @@ template <class Scalar, std::size_t... Row, std::size_t... Slot>
   }
   Scalar* const to = task.sums;
   const std::ptrdiff_t step = task.sum_offset[1];
-  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
 }
 
 template <class Scalar, std::size_t Rows>
@@ -8266,7 +8291,7 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
   static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
@@ -8275,8 +8300,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
-     width<Scalar, few_tiles ? 2 : 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
     &finish<Scalar>,
     &add_earlier<Scalar>,
     rows_side_by_side,
@@ -8355,9 +8380,7 @@ namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
 /// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
 /// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
-                                         : vector_registers == 32 && vector_bytes == 16        ? 10
-                                                                                               : 9;
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
 /// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
 /// moves loads so far up that it wants more.
@@ -8369,16 +8392,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// The baseline of a program that has better families as well: it is there to be right.
-inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
-
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
 /// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
-  if (few_tiles) return false;
-  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -8415,7 +8436,8 @@ constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <
 /// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
-/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
 [[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
@@ -8441,72 +8463,75 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
   right_first = right;
 }
 
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...> across,
-                                         std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-  vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    const std::ptrdiff_t count = reduce[2].extent;
-    if constexpr (!has_partial_loop(Vectors)) {
-      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-    } else if (has_whole_loop(Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-    } else {
-      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t* const to_offset = task.sum_offset;
-  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
-}
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
 
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                       std::make_index_sequence<Rows * Vectors>{});
-}
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
 
 /// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
 /// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
@@ -8545,7 +8570,8 @@ template <class Scalar, std::size_t... Row, std::size_t... Slot>
   }
   Scalar* const to = task.sums;
   const std::ptrdiff_t step = task.sum_offset[1];
-  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
 }
 
 template <class Scalar, std::size_t Rows>
@@ -8569,7 +8595,7 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
   static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
@@ -8578,8 +8604,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
-     width<Scalar, few_tiles ? 2 : 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
     &finish<Scalar>,
     &add_earlier<Scalar>,
     rows_side_by_side,
@@ -8659,9 +8685,7 @@ namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
 /// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
 /// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
-                                         : vector_registers == 32 && vector_bytes == 16        ? 10
-                                                                                               : 9;
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
 /// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
 /// moves loads so far up that it wants more.
@@ -8673,16 +8697,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// The baseline of a program that has better families as well: it is there to be right.
-inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
-
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
 /// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
-  if (few_tiles) return false;
-  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -8719,7 +8741,8 @@ constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <
 /// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
-/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
 [[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
@@ -8745,72 +8768,75 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
   right_first = right;
 }
 
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...> across,
-                                         std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-  vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    const std::ptrdiff_t count = reduce[2].extent;
-    if constexpr (!has_partial_loop(Vectors)) {
-      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-    } else if (has_whole_loop(Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-    } else {
-      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t* const to_offset = task.sum_offset;
-  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
-}
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
 
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                       std::make_index_sequence<Rows * Vectors>{});
-}
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
 
 /// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
 /// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
@@ -8849,7 +8875,8 @@ template <class Scalar, std::size_t... Row, std::size_t... Slot>
   }
   Scalar* const to = task.sums;
   const std::ptrdiff_t step = task.sum_offset[1];
-  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
 }
 
 template <class Scalar, std::size_t Rows>
@@ -8873,7 +8900,7 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
   static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
@@ -8882,8 +8909,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
-     width<Scalar, few_tiles ? 2 : 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
     &finish<Scalar>,
     &add_earlier<Scalar>,
     rows_side_by_side,
@@ -12070,9 +12097,9 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
+  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!tiles::few_tiles) {
+    if constexpr (!masks_are_free) {
       for (index channel = 0; channel < whole; channel += lanes) {
         window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
       }
@@ -12223,9 +12250,9 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
+  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!tiles::few_tiles) {
+    if constexpr (!masks_are_free) {
       for (index channel = 0; channel < whole; channel += lanes) {
         window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
       }
@@ -12377,9 +12404,9 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
+  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!tiles::few_tiles) {
+    if constexpr (!masks_are_free) {
       for (index channel = 0; channel < whole; channel += lanes) {
         window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
       }
@@ -12446,10 +12473,13 @@ template <class Scalar>
   }
 }
 /// Between an image whose values PyTorch numbers channels first, and values in that order without gaps: a
-/// transposition, in blocks of a few pixels with all their channels. Calls copy(element of the image, element of the
-/// others, pixels).
-template <class Function>
-inline void transpose_blocks(const layout& image, index plain_start, Function&& copy) {
+/// transposition, in blocks of a few pixels with all their channels. `to_image`: from those values to the image.
+template <class Scalar>
+inline void transpose_blocks(const layout& image, index plain_start, bool to_image, const Scalar* values, Scalar* out,
+                             bool accumulate) {
+  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
+  const index pixels = image.values.pixels();
+  const index channels = image.values.channels;
   const index line_pixels = image.line_pixels();
   for (index number = 0; number < image.lines(); ++number) {
     const index first = image.line_start(number);
@@ -12457,26 +12487,27 @@ inline void transpose_blocks(const layout& image, index plain_start, Function&& 
       const index together = std::min(line, line_pixels - pixel);
       const index here = first + pixel * image.column;
       const index there = plain_start + number * line_pixels + pixel;
-      copy(here, there, together);
+      if (to_image) {
+        turn(values + there, pixels, channels, together, out + here, image.column);
+      } else {
+        turn(values + here, image.column, together, channels, out + there, pixels);
+      }
     }
   }
 }
 /// Copies or adds the values of one layout into another, whatever their halos and orders.
 template <class Scalar>
 inline void transfer(const layout& from, const Scalar* values, const layout& to, Scalar* out, bool accumulate) {
-  const auto turn = accumulate ? transpose_add<Scalar> : transpose<Scalar>;
   if (from.values.agrees_with(to.values)) {
     for_each_stretch(from, to, [&](index source, index target, index count) {
       copy_strided(values + source, 1, out + target, 1, count, accumulate);
     });
-  } else if (from.values.plain() && from.dense() && !to.values.plain()) {
-    transpose_blocks(to, from.start, [&](index target, index source, index count) {
-      turn(values + source, to.values.pixels(), to.values.channels, count, out + target, to.column);
-    });
-  } else if (to.values.plain() && to.dense() && !from.values.plain()) {
-    transpose_blocks(from, to.start, [&](index source, index target, index count) {
-      turn(values + source, from.column, count, from.values.channels, out + target, from.values.pixels());
-    });
+    return;
+  }
+  const bool to_image = from.values.plain() && from.dense() && !to.values.plain();
+  const bool from_image = to.values.plain() && to.dense() && !from.values.plain();
+  if (to_image || from_image) {
+    transpose_blocks(to_image ? to : from, to_image ? from.start : to.start, to_image, values, out, accumulate);
   } else {
     run_cursor source{from};
     run_cursor target{to};
@@ -25763,8 +25794,14 @@ template <class Scalar>
 /// Bytes of a file, where they lie.
 using byte_stretch = std::span<const std::byte>;
 
+// Not std::as_bytes(std::span{...}): to deduce its type costs every program that includes the library, 4 % of the
+// header.
+template <class Value>
+[[nodiscard]] byte_stretch bytes_of(const Value* values, std::size_t count) noexcept {
+  return {reinterpret_cast<const std::byte*>(values), count * sizeof(Value)};
+}
 [[nodiscard]] inline byte_stretch bytes_of(const std::string& text) noexcept {
-  return std::as_bytes(std::span<const char>{text});
+  return bytes_of(text.data(), text.size());
 }
 
 /// Writes the stretches one after another, each from where it lies. The file appears whole or not at all: what was
@@ -25803,7 +25840,7 @@ template <class Network>
 void save_parameters(const Network& network, const std::string& path) {
   const auto values = network.all_parameters();
   const std::string header = detail::npy_header<typename Network::scalar>(values.size());
-  const std::array stretches{detail::bytes_of(header), std::as_bytes(values)};
+  const detail::byte_stretch stretches[]{detail::bytes_of(header), detail::bytes_of(values.data(), values.size())};
   detail::write_whole_file(path, stretches);
 }
 
@@ -26571,21 +26608,28 @@ void write_run(const std::string& path, std::span<const Scalar> parameters,
   std::vector<std::uint64_t> counts;
   for (const rdp_accountant::entry& entry : ledger) {
     if (entry.count == 0) continue;
-    events.insert(events.end(), {entry.event.sampling_probability, entry.event.noise_multiplier});
+    events.push_back(entry.event.sampling_probability);
+    events.push_back(entry.event.noise_multiplier);
     counts.push_back(entry.count);
   }
   std::size_t state_count = 0;
   for (const std::span<Scalar> part : optimizer) state_count += part.size();
-  const std::array<std::uint64_t, run_head_size> head{run_format,      parameters.size(), state_count,
-                                                      optimizer_steps, generator_steps,   counts.size()};
-  const std::array headers{npy_header<std::uint64_t>(head.size()), npy_header<Scalar>(parameters.size()),
-                           npy_header<Scalar>(state_count), npy_header<double>(events.size()),
-                           npy_header<std::uint64_t>(counts.size())};
-  std::vector<byte_stretch> stretches{bytes_of(headers[0]), std::as_bytes(std::span{head}), bytes_of(headers[1]),
-                                      std::as_bytes(parameters), bytes_of(headers[2])};
-  for (const std::span<Scalar> part : optimizer) stretches.push_back(std::as_bytes(part));
-  stretches.insert(stretches.end(), {bytes_of(headers[3]), std::as_bytes(std::span{events}), bytes_of(headers[4]),
-                                     std::as_bytes(std::span{counts})});
+  const std::uint64_t head[run_head_size]{run_format,      parameters.size(), state_count,
+                                          optimizer_steps, generator_steps,   counts.size()};
+  const std::string headers[]{npy_header<std::uint64_t>(run_head_size), npy_header<Scalar>(parameters.size()),
+                              npy_header<Scalar>(state_count), npy_header<double>(events.size()),
+                              npy_header<std::uint64_t>(counts.size())};
+  std::vector<byte_stretch> stretches;
+  stretches.push_back(bytes_of(headers[0]));
+  stretches.push_back(bytes_of(head, run_head_size));
+  stretches.push_back(bytes_of(headers[1]));
+  stretches.push_back(bytes_of(parameters.data(), parameters.size()));
+  stretches.push_back(bytes_of(headers[2]));
+  for (const std::span<Scalar> part : optimizer) stretches.push_back(bytes_of(part.data(), part.size()));
+  stretches.push_back(bytes_of(headers[3]));
+  stretches.push_back(bytes_of(events.data(), events.size()));
+  stretches.push_back(bytes_of(headers[4]));
+  stretches.push_back(bytes_of(counts.data(), counts.size()));
   write_whole_file(path, stretches);
 }
 

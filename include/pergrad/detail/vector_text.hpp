@@ -17,6 +17,14 @@ inline constexpr std::size_t vector_bytes = PERGRAD_VECTOR_BYTES;
 /// Number of vector registers.
 inline constexpr std::size_t vector_registers = PERGRAD_VECTOR_REGISTERS;
 
+/// Is this the baseline of a program that has better families as well? Only old processors run it: it is there to be
+/// right, and to compile soon.
+inline constexpr bool is_fallback = vector_bytes == 16 && PERGRAD_BEST_FAMILY > 0;
+
+/// Is a vector that is read and written under a mask as good as one without, so that whole vectors need no code of
+/// their own? AVX2's masks are slow on some processors.
+inline constexpr bool masks_are_free = vector_bytes == 64 || is_fallback;
+
 namespace vector_detail {
 
 template <class Scalar>

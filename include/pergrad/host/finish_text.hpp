@@ -128,7 +128,7 @@ inline void finish_rows(const product_detail::finish_task<Scalar>& task, const L
 
 template <epilogue::kind How, class Scalar>
 inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (task.last < vector_lanes<Scalar>) {
+  if (masks_are_free || task.last < vector_lanes<Scalar>) {
     finish_rows<How>(task, first_lanes<Scalar>{task.last});
   } else {
     finish_rows<How>(task, all_lanes<Scalar>{});

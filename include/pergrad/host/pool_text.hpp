@@ -80,9 +80,9 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = tiles::few_tiles ? 0 : task.channels / lanes * lanes;
+  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
   for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!tiles::few_tiles) {
+    if constexpr (!masks_are_free) {
       for (index channel = 0; channel < whole; channel += lanes) {
         window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
       }

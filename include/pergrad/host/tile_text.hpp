@@ -18,9 +18,7 @@ namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
 
 /// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
 /// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0 ? 4
-                                         : vector_registers == 32 && vector_bytes == 16        ? 10
-                                                                                               : 9;
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
 
 /// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
 /// moves loads so far up that it wants more.
@@ -32,16 +30,14 @@ constexpr std::size_t max_rows(std::size_t vectors) noexcept {
   return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
 }
 
-/// The baseline of a program that has better families as well: it is there to be right.
-inline constexpr bool few_tiles = PERGRAD_VECTOR_BYTES == 16 && PERGRAD_BEST_FAMILY > 0;
-
 /// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
 /// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4. One row is what single samples ask for.
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
 constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
   if (rows == max_rows(vectors)) return true;
-  if (few_tiles) return false;
-  return rows == 1 || (vectors <= 2 ? rows >= 4 && rows % 2 == 0 : rows <= 4);
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
 }
 /// Rows of the smallest tile that forms so many.
 constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
@@ -78,7 +74,8 @@ constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <
 /// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
 constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
 
-/// The innermost reduction loop of `count` terms. Not a lambda: nvcc would make it code for the device as well.
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
 template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
 [[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
                                              const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
@@ -104,72 +101,75 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
   right_first = right;
 }
 
-/// The micro-kernel. Slot = row * Vectors + vector; every fold is over constants, so each sum is a register of its own.
-template <std::size_t Rows, std::size_t Vectors, class Scalar, std::size_t... Row, std::size_t... Vector,
-          std::size_t... Slot>
-[[gnu::always_inline]] inline void steps(const product_detail::tile_task<Scalar>& task, std::index_sequence<Row...>,
-                                         std::index_sequence<Vector...> across,
-                                         std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::ptrdiff_t offset[Rows] = {task.row_offset[Row]...};
-  const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-  vector<Scalar> sums[Rows * Vectors] = {};
-  if (task.resumes) ((sums[Slot] = load(task.sums + task.sum_offset[Slot / Vectors] + Slot % Vectors * lanes)), ...);
-  const Scalar* left = task.left;
-  const Scalar* right = task.right;
-  // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-  const volatile loop* const volatile reduce = task.reduce;
-  const Scalar* volatile outer_left = left;
-  const Scalar* volatile outer_right = right;
-  const Scalar* volatile middle_left = left;
-  const Scalar* volatile middle_right = right;
-  volatile std::ptrdiff_t outermost = 0;
-  volatile std::ptrdiff_t outer_count = reduce[0].extent;
-  volatile std::ptrdiff_t middle_count = reduce[1].extent;
-  for (;;) {
-    const std::ptrdiff_t count = reduce[2].extent;
-    if constexpr (!has_partial_loop(Vectors)) {
-      innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-    } else if (has_whole_loop(Vectors) && task.last == lanes) {
-      innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-    } else {
-      innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-    }
-    middle_count = middle_count - 1;
-    if (middle_count > 0) {
-      left = middle_left + reduce[1].left;
-      right = middle_right + reduce[1].right;
-    } else {
-      outer_count = outer_count - 1;
-      if (outer_count > 0) {
-        left = outer_left + reduce[0].left;
-        right = outer_right + reduce[0].right;
-      } else {
-        outermost = outermost + 1;
-        if (outermost >= reduce[3].extent) {
-          break;
-        }
-        left = task.left + outermost * reduce[3].left;
-        right = task.right + outermost * reduce[3].right;
-        outer_count = reduce[0].extent;
-      }
-      outer_left = left;
-      outer_right = right;
-      middle_count = reduce[1].extent;
-    }
-    middle_left = left;
-    middle_right = right;
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t* const to_offset = task.sum_offset;
-  (store(to + to_offset[Slot / Vectors] + Slot % Vectors * lanes, sums[Slot]), ...);
-}
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
 
-template <class Scalar, std::size_t Rows, std::size_t Vectors>
-void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps<Rows, Vectors>(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<Vectors>{},
-                       std::make_index_sequence<Rows * Vectors>{});
-}
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
 
 /// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
 /// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
@@ -208,7 +208,8 @@ template <class Scalar, std::size_t... Row, std::size_t... Slot>
   }
   Scalar* const to = task.sums;
   const std::ptrdiff_t step = task.sum_offset[1];
-  (store(to + static_cast<std::ptrdiff_t>(Slot / 2) * step + Slot % 2 * lanes, sums[Slot]), ...);
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
 }
 
 template <class Scalar, std::size_t Rows>
@@ -232,7 +233,7 @@ struct width;
 template <class Scalar, std::size_t Vectors, std::size_t... Row>
 struct width<Scalar, Vectors, std::index_sequence<Row...>> {
   static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &tile<Scalar, formed_for(Row + 1, Vectors), Vectors>...};
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
   static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
   static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
   static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
@@ -241,8 +242,8 @@ struct width<Scalar, Vectors, std::index_sequence<Row...>> {
 template <class Scalar>
 inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, few_tiles ? 2 : 4>::value,
-     width<Scalar, few_tiles ? 2 : 8>::value},
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
     &finish<Scalar>,
     &add_earlier<Scalar>,
     rows_side_by_side,
