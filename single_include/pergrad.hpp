@@ -3941,7 +3941,7 @@ class first_lanes {
       return all_lanes<Scalar>{}.load(from);
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
+    copy(lanes, from, mask_);
     return all_lanes<Scalar>{}.load(lanes);
 #endif
   }
@@ -3967,7 +3967,7 @@ class first_lanes {
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
     all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
+    copy(to, lanes, mask_);
 #endif
   }
 
@@ -3994,19 +3994,25 @@ class first_lanes {
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
+    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  }
+#else
   /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
+  static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
     if constexpr (lanes > 2) {
-      if (mask_ > 1) {
+      if (count > 1) {
         to[1] = from[1];
       }
-      if (mask_ > 2) {
+      if (count > 2) {
         to[2] = from[2];
       }
     }
   }
+#endif
 #endif
 
   mask_type mask_;
@@ -4215,7 +4221,7 @@ class first_lanes {
       return all_lanes<Scalar>{}.load(from);
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
+    copy(lanes, from, mask_);
     return all_lanes<Scalar>{}.load(lanes);
 #endif
   }
@@ -4241,7 +4247,7 @@ class first_lanes {
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
     all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
+    copy(to, lanes, mask_);
 #endif
   }
 
@@ -4268,19 +4274,25 @@ class first_lanes {
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
+    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  }
+#else
   /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
+  static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
     if constexpr (lanes > 2) {
-      if (mask_ > 1) {
+      if (count > 1) {
         to[1] = from[1];
       }
-      if (mask_ > 2) {
+      if (count > 2) {
         to[2] = from[2];
       }
     }
   }
+#endif
 #endif
 
   mask_type mask_;
@@ -4490,7 +4502,7 @@ class first_lanes {
       return all_lanes<Scalar>{}.load(from);
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
+    copy(lanes, from, mask_);
     return all_lanes<Scalar>{}.load(lanes);
 #endif
   }
@@ -4516,7 +4528,7 @@ class first_lanes {
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
     all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
+    copy(to, lanes, mask_);
 #endif
   }
 
@@ -4543,19 +4555,25 @@ class first_lanes {
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
+    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  }
+#else
   /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
+  static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
     if constexpr (lanes > 2) {
-      if (mask_ > 1) {
+      if (count > 1) {
         to[1] = from[1];
       }
-      if (mask_ > 2) {
+      if (count > 2) {
         to[2] = from[2];
       }
     }
   }
+#endif
 #endif
 
   mask_type mask_;
@@ -7116,13 +7134,13 @@ namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// From here on, if finite, squares of floats may be added up four at a time in float: what vanishes of at most 2^14
+/// From here on, if finite, squares of floats may be added up eight at a time in float: what vanishes of at most 2^14
 /// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
 /// than 2^-32 of the sum. Otherwise each is squared in double.
 inline constexpr double least_squares_in_float = 0x1p-80;
 
-/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^4 - 1 of
-/// four added up in float, and room for what else rounds in double.
+/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^5 - 1 of
+/// two times four added up in float, and room for what else rounds in double.
 inline constexpr double error_of_squares_in_float = 0x1p-21;
 
 template <class Scalar>
@@ -7164,7 +7182,7 @@ store_bias(const Value*) -> store_bias<Value>;
 
 /// Adds up the squares of the sums and leaves the output alone (it may be null).
 ///
-/// Squares of floats are added up four at a time in float and those sums in double, within `error_of_squares_in_float`
+/// Squares of floats are added up eight at a time in float and those sums in double, within `error_of_squares_in_float`
 /// of the true sum; squares that no float holds, of tiny and huge numbers, are formed in double. The bound of
 /// privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the product and the family of
 /// kernels.
@@ -7274,6 +7292,21 @@ struct finish_task {
   std::ptrdiff_t step = 0;                     // stored: from row to row of the output
   Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
 };
+
+/// The squares of those sums added up, whatever floats they are: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::cold]] double squares_one_by_one(const finish_task<Scalar>& task, std::size_t columns) noexcept {
+  double total = 0;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
 
 template <class Scalar>
 using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
@@ -7404,6 +7437,16 @@ template <class Scalar>
   return sum + value * value;
 }
 
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
 /// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
 /// apart g++ 12 makes several instructions.
 template <class Scalar>
@@ -7418,25 +7461,9 @@ template <class Scalar>
   }
 }
 
-/// `squares` for whatever floats: each is squared in double.
-template <class Scalar>
-[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
-    const product_detail::finish_task<Scalar>& task) noexcept {
-  double total = 0;
-  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    for (std::size_t column = 0; column < columns; ++column) {
-      const auto value = static_cast<double>(here[column]);
-      total += value * value;
-    }
-  }
-  return total;
-}
-
-/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
-/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
+/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
+/// hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -7450,12 +7477,13 @@ template <class Scalar>
     const Scalar* here =
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t left = in_row;
-    for (; left >= 4; left -= 4, here += 4 * lanes) {
-      vector<Scalar> four = square_of<Scalar>(load(here));
-      four = with_square<Scalar>(four, load(here + lanes));
-      four = with_square<Scalar>(four, load(here + 2 * lanes));
-      four = with_square<Scalar>(four, load(here + 3 * lanes));
-      add_widened<Scalar>(sums, four);
+    for (; left >= 8; left -= 8, here += 8 * lanes) {
+      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
+    }
+    if (left >= 4) {
+      add_widened<Scalar>(sums, four_squares(here));
+      left -= 4;
+      here += 4 * lanes;
     }
     if (left == 0 && whole) continue;
     vector<Scalar> rest = {};
@@ -7468,37 +7496,32 @@ template <class Scalar>
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
     if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return squares_one_by_one(task);
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
   return total;
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
   const Scalar* sums = task.sums;
   for (std::size_t row = 0; row < task.rows; ++row) {
     Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+    for (std::size_t left = whole; left > 0; --left) {
       finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
       out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (masks_are_free || task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
   }
 }
 
@@ -7511,11 +7534,11 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
     if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
-    finish_as<kind::add>(task);
+    finish_rows<kind::add>(task);
   } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
+    finish_rows<kind::store_bias>(task);
   } else {
-    finish_as<kind::store>(task);
+    finish_rows<kind::store>(task);
   }
 }
 
@@ -7631,6 +7654,16 @@ template <class Scalar>
   return sum + value * value;
 }
 
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
 /// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
 /// apart g++ 12 makes several instructions.
 template <class Scalar>
@@ -7645,25 +7678,9 @@ template <class Scalar>
   }
 }
 
-/// `squares` for whatever floats: each is squared in double.
-template <class Scalar>
-[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
-    const product_detail::finish_task<Scalar>& task) noexcept {
-  double total = 0;
-  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    for (std::size_t column = 0; column < columns; ++column) {
-      const auto value = static_cast<double>(here[column]);
-      total += value * value;
-    }
-  }
-  return total;
-}
-
-/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
-/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
+/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
+/// hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -7677,12 +7694,13 @@ template <class Scalar>
     const Scalar* here =
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t left = in_row;
-    for (; left >= 4; left -= 4, here += 4 * lanes) {
-      vector<Scalar> four = square_of<Scalar>(load(here));
-      four = with_square<Scalar>(four, load(here + lanes));
-      four = with_square<Scalar>(four, load(here + 2 * lanes));
-      four = with_square<Scalar>(four, load(here + 3 * lanes));
-      add_widened<Scalar>(sums, four);
+    for (; left >= 8; left -= 8, here += 8 * lanes) {
+      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
+    }
+    if (left >= 4) {
+      add_widened<Scalar>(sums, four_squares(here));
+      left -= 4;
+      here += 4 * lanes;
     }
     if (left == 0 && whole) continue;
     vector<Scalar> rest = {};
@@ -7695,37 +7713,32 @@ template <class Scalar>
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
     if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return squares_one_by_one(task);
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
   return total;
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
   const Scalar* sums = task.sums;
   for (std::size_t row = 0; row < task.rows; ++row) {
     Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+    for (std::size_t left = whole; left > 0; --left) {
       finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
       out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (masks_are_free || task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
   }
 }
 
@@ -7738,11 +7751,11 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
     if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
-    finish_as<kind::add>(task);
+    finish_rows<kind::add>(task);
   } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
+    finish_rows<kind::store_bias>(task);
   } else {
-    finish_as<kind::store>(task);
+    finish_rows<kind::store>(task);
   }
 }
 
@@ -7859,6 +7872,16 @@ template <class Scalar>
   return sum + value * value;
 }
 
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
 /// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
 /// apart g++ 12 makes several instructions.
 template <class Scalar>
@@ -7873,25 +7896,9 @@ template <class Scalar>
   }
 }
 
-/// `squares` for whatever floats: each is squared in double.
-template <class Scalar>
-[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
-    const product_detail::finish_task<Scalar>& task) noexcept {
-  double total = 0;
-  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    for (std::size_t column = 0; column < columns; ++column) {
-      const auto value = static_cast<double>(here[column]);
-      total += value * value;
-    }
-  }
-  return total;
-}
-
-/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
-/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
+/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
+/// hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -7905,12 +7912,13 @@ template <class Scalar>
     const Scalar* here =
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t left = in_row;
-    for (; left >= 4; left -= 4, here += 4 * lanes) {
-      vector<Scalar> four = square_of<Scalar>(load(here));
-      four = with_square<Scalar>(four, load(here + lanes));
-      four = with_square<Scalar>(four, load(here + 2 * lanes));
-      four = with_square<Scalar>(four, load(here + 3 * lanes));
-      add_widened<Scalar>(sums, four);
+    for (; left >= 8; left -= 8, here += 8 * lanes) {
+      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
+    }
+    if (left >= 4) {
+      add_widened<Scalar>(sums, four_squares(here));
+      left -= 4;
+      here += 4 * lanes;
     }
     if (left == 0 && whole) continue;
     vector<Scalar> rest = {};
@@ -7923,37 +7931,32 @@ template <class Scalar>
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
     if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return squares_one_by_one(task);
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
   return total;
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
   const Scalar* sums = task.sums;
   for (std::size_t row = 0; row < task.rows; ++row) {
     Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+    for (std::size_t left = whole; left > 0; --left) {
       finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
       out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (masks_are_free || task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
   }
 }
 
@@ -7966,11 +7969,11 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
     if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
-    finish_as<kind::add>(task);
+    finish_rows<kind::add>(task);
   } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
+    finish_rows<kind::store_bias>(task);
   } else {
-    finish_as<kind::store>(task);
+    finish_rows<kind::store>(task);
   }
 }
 
@@ -9048,14 +9051,13 @@ struct tile_rows {
 /// Steps through the rows of a product in order, a tile at a time.
 class row_cursor {
  public:
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): `next` writes uneven offsets before they are read
   explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
-    for (std::size_t step = 0; step < tile_rows_limit; ++step) {
-      even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
-      even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
+    for (std::size_t step = 1; step < tile_rows_limit; ++step) {
+      even_left_[step] = even_left_[step - 1] + row_[2].left;
+      even_out_[step] = even_out_[step - 1] + row_[2].out;
     }
   }
-
-  void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
 
   /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
   /// call.
@@ -9113,8 +9115,8 @@ class row_cursor {
   std::ptrdiff_t out_ = 0;
   std::ptrdiff_t even_left_[tile_rows_limit] = {};
   std::ptrdiff_t even_out_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
+  std::ptrdiff_t uneven_left_[tile_rows_limit];
+  std::ptrdiff_t uneven_out_[tile_rows_limit];
 };
 
 /// Walks through the rows of a product, tile by tile, the last ones of sizes as even as there are tiles for. A copy
@@ -11954,7 +11956,8 @@ struct pool_task {  // NOLINT(cppcoreguidelines-pro-type-member-init): only `cou
   window_range rows{};
   std::size_t count = 0;
   window_range columns[most];
-  Scalar divisors[most];
+  index alike = 0;            // columns from window to window if all see equally many at equal steps, or 0
+  Scalar divisors[most];      // of means
   const Scalar* x = nullptr;  // the sample's first pixel
   pool_steps x_step{};
   Scalar* y = nullptr;           // of the first window
@@ -12023,6 +12026,26 @@ struct pool_kernels {
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
 
+/// The larger one, or a NaN if there is one: of the two instructions for a maximum each returns its second operand
+/// where one is a NaN. Of two zeros it is the negative one, which equals the other.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> larger(vector<Scalar> a, vector<Scalar> b) noexcept {
+  using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
+  const vector<Scalar> or_b = a > b ? a : b;
+  const vector<Scalar> or_a = b > a ? b : a;
+  return reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(or_a) | reinterpret_cast<bits>(or_b));
+}
+
+/// Adds to one input what remains of dy, in the lanes where it is the window's maximum; the others' rest remains.
+template <class Scalar, class Lanes>
+[[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
+                                                  Scalar* dx, const Lanes& lanes) noexcept {
+  using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
+  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
+  lanes.store(dx, lanes.load(dx) + part);
+}
+
 /// y = the window's maximum or mean.
 template <window_rule Rule, class Scalar, class Lanes>
 inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
@@ -12034,12 +12057,7 @@ inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const
       const Scalar* at = in_row;
       for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
         const vector<Scalar> value = lanes.load(at);
-        if constexpr (Rule == window_rule::maximum) {
-          const vector<Scalar> or_nan = value != value ? value : result;
-          result = value > result ? value : or_nan;
-        } else {
-          result = result + value;
-        }
+        result = Rule == window_rule::maximum ? larger<Scalar>(value, result) : result + value;
       }
     }
   }
@@ -12061,11 +12079,7 @@ inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, cons
       Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
       for (std::size_t column = columns.begin; column < columns.end; ++column) {
         if constexpr (Rule == window_rule::maximum) {
-          const auto is_best = lanes.load(at) == best;
-          const vector<Scalar> zero{};
-          const vector<Scalar> part = is_best ? remaining : zero;
-          remaining = is_best ? zero : remaining;
-          lanes.store(to, lanes.load(to) + part);
+          add_where_best<Scalar>(at, best, remaining, to, lanes);
         } else {
           lanes.store(to, lanes.load(to) + remaining);
         }
@@ -12085,29 +12099,91 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
   const auto output = static_cast<index>(number);
   const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
   const index y = output * task.y_column + channel;
+  const Scalar divisor = Rule == window_rule::mean ? task.divisors[number] : Scalar{1};
   if constexpr (Forward) {
-    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+    forward_window<Rule>(task, x, columns, divisor, task.y + y, lanes);
   } else {
     backward_window<Rule>(
-        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task, x, columns, divisor, task.best + y, task.dy + output * task.dy_column + channel,
         task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+/// Where the first window begins.
+template <class Scalar>
+[[nodiscard]] inline index place_of_first(const pool_task<Scalar>& task, const pool_steps& step) noexcept {
+  return static_cast<index>(task.planes.begin) * step.plane + static_cast<index>(task.rows.begin) * step.row +
+         static_cast<index>(task.columns[0].begin) * step.column;
+}
+
+/// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
+/// is for all windows and families: the order of a sum decides its bits.
+template <bool Forward>
+inline constexpr std::size_t turns = Forward ? 1 : 2;
+
+/// Maxima of windows of 2 x 2 that lie side by side, of one vector of channels.
+template <bool Forward, class Scalar>
+inline void windows_of_two(const pool_task<Scalar>& task, index channel) noexcept {
+  constexpr auto step = static_cast<index>(turns<Forward>);
+  constexpr all_lanes<Scalar> all;
+  const index right = task.x_step.column;
+  const index below = task.x_step.row;
+  const index dx_right = task.dx_step.column;
+  const index dx_below = task.dx_step.row;
+  const auto count = static_cast<index>(task.count);
+  for (index turn = 0; turn < step; ++turn) {
+    const Scalar* x = task.x + place_of_first(task, task.x_step) + turn * task.alike * right + channel;
+    const index y_at = turn * task.y_column + channel;
+    if constexpr (Forward) {
+      Scalar* y = task.y + y_at;
+      for (index j = count; j > 0; --j, x += task.alike * right, y += task.y_column) {
+        const vector<Scalar> upper = larger<Scalar>(load(x), load(x + right));
+        const vector<Scalar> lower = larger<Scalar>(load(x + below), load(x + below + right));
+        store(y, larger<Scalar>(upper, lower));
+      }
+    } else {
+      const Scalar* y = task.best + y_at;
+      const Scalar* dy = task.dy + turn * task.dy_column + channel;
+      Scalar* dx = task.dx + place_of_first(task, task.dx_step) + turn * task.alike * dx_right + channel;
+      for (index j = turn; j < count; j += step) {
+        const vector<Scalar> best = load(y);
+        vector<Scalar> remaining = load(dy);
+        add_where_best<Scalar>(x, best, remaining, dx, all);
+        add_where_best<Scalar>(x + right, best, remaining, dx + dx_right, all);
+        add_where_best<Scalar>(x + below, best, remaining, dx + dx_below, all);
+        add_where_best<Scalar>(x + below + right, best, remaining, dx + dx_below + dx_right, all);
+        x += step * task.alike * right;
+        y += step * task.y_column;
+        dy += step * task.dy_column;
+        dx += step * task.alike * dx_right;
+      }
+    }
   }
 }
 
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
-  for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!masks_are_free) {
-      for (index channel = 0; channel < whole; channel += lanes) {
-        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
-      }
+  const index whole = task.channels / lanes * lanes;
+  index done = 0;
+  if constexpr (Rule == window_rule::maximum && !is_fallback) {
+    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
+        task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
+      for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);
     }
-    for (index channel = whole; channel < task.channels; channel += lanes) {
-      const index left = task.channels - channel;
-      window<Rule, Forward>(task, number, channel,
-                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
+  }
+  for (std::size_t turn = 0; turn < turns<Forward>; ++turn) {
+    for (std::size_t number = turn; number < task.count; number += turns<Forward>) {
+      index channel = done;
+      if constexpr (!masks_are_free) {
+        for (; channel < whole; channel += lanes) window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
+      for (; channel < task.channels; channel += lanes) {
+        const index left = task.channels - channel;
+        window<Rule, Forward>(task, number, channel,
+                              first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
+      }
     }
   }
 }
@@ -12176,6 +12252,26 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
 
+/// The larger one, or a NaN if there is one: of the two instructions for a maximum each returns its second operand
+/// where one is a NaN. Of two zeros it is the negative one, which equals the other.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> larger(vector<Scalar> a, vector<Scalar> b) noexcept {
+  using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
+  const vector<Scalar> or_b = a > b ? a : b;
+  const vector<Scalar> or_a = b > a ? b : a;
+  return reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(or_a) | reinterpret_cast<bits>(or_b));
+}
+
+/// Adds to one input what remains of dy, in the lanes where it is the window's maximum; the others' rest remains.
+template <class Scalar, class Lanes>
+[[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
+                                                  Scalar* dx, const Lanes& lanes) noexcept {
+  using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
+  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
+  lanes.store(dx, lanes.load(dx) + part);
+}
+
 /// y = the window's maximum or mean.
 template <window_rule Rule, class Scalar, class Lanes>
 inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
@@ -12187,12 +12283,7 @@ inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const
       const Scalar* at = in_row;
       for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
         const vector<Scalar> value = lanes.load(at);
-        if constexpr (Rule == window_rule::maximum) {
-          const vector<Scalar> or_nan = value != value ? value : result;
-          result = value > result ? value : or_nan;
-        } else {
-          result = result + value;
-        }
+        result = Rule == window_rule::maximum ? larger<Scalar>(value, result) : result + value;
       }
     }
   }
@@ -12214,11 +12305,7 @@ inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, cons
       Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
       for (std::size_t column = columns.begin; column < columns.end; ++column) {
         if constexpr (Rule == window_rule::maximum) {
-          const auto is_best = lanes.load(at) == best;
-          const vector<Scalar> zero{};
-          const vector<Scalar> part = is_best ? remaining : zero;
-          remaining = is_best ? zero : remaining;
-          lanes.store(to, lanes.load(to) + part);
+          add_where_best<Scalar>(at, best, remaining, to, lanes);
         } else {
           lanes.store(to, lanes.load(to) + remaining);
         }
@@ -12238,29 +12325,91 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
   const auto output = static_cast<index>(number);
   const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
   const index y = output * task.y_column + channel;
+  const Scalar divisor = Rule == window_rule::mean ? task.divisors[number] : Scalar{1};
   if constexpr (Forward) {
-    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+    forward_window<Rule>(task, x, columns, divisor, task.y + y, lanes);
   } else {
     backward_window<Rule>(
-        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task, x, columns, divisor, task.best + y, task.dy + output * task.dy_column + channel,
         task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+/// Where the first window begins.
+template <class Scalar>
+[[nodiscard]] inline index place_of_first(const pool_task<Scalar>& task, const pool_steps& step) noexcept {
+  return static_cast<index>(task.planes.begin) * step.plane + static_cast<index>(task.rows.begin) * step.row +
+         static_cast<index>(task.columns[0].begin) * step.column;
+}
+
+/// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
+/// is for all windows and families: the order of a sum decides its bits.
+template <bool Forward>
+inline constexpr std::size_t turns = Forward ? 1 : 2;
+
+/// Maxima of windows of 2 x 2 that lie side by side, of one vector of channels.
+template <bool Forward, class Scalar>
+inline void windows_of_two(const pool_task<Scalar>& task, index channel) noexcept {
+  constexpr auto step = static_cast<index>(turns<Forward>);
+  constexpr all_lanes<Scalar> all;
+  const index right = task.x_step.column;
+  const index below = task.x_step.row;
+  const index dx_right = task.dx_step.column;
+  const index dx_below = task.dx_step.row;
+  const auto count = static_cast<index>(task.count);
+  for (index turn = 0; turn < step; ++turn) {
+    const Scalar* x = task.x + place_of_first(task, task.x_step) + turn * task.alike * right + channel;
+    const index y_at = turn * task.y_column + channel;
+    if constexpr (Forward) {
+      Scalar* y = task.y + y_at;
+      for (index j = count; j > 0; --j, x += task.alike * right, y += task.y_column) {
+        const vector<Scalar> upper = larger<Scalar>(load(x), load(x + right));
+        const vector<Scalar> lower = larger<Scalar>(load(x + below), load(x + below + right));
+        store(y, larger<Scalar>(upper, lower));
+      }
+    } else {
+      const Scalar* y = task.best + y_at;
+      const Scalar* dy = task.dy + turn * task.dy_column + channel;
+      Scalar* dx = task.dx + place_of_first(task, task.dx_step) + turn * task.alike * dx_right + channel;
+      for (index j = turn; j < count; j += step) {
+        const vector<Scalar> best = load(y);
+        vector<Scalar> remaining = load(dy);
+        add_where_best<Scalar>(x, best, remaining, dx, all);
+        add_where_best<Scalar>(x + right, best, remaining, dx + dx_right, all);
+        add_where_best<Scalar>(x + below, best, remaining, dx + dx_below, all);
+        add_where_best<Scalar>(x + below + right, best, remaining, dx + dx_below + dx_right, all);
+        x += step * task.alike * right;
+        y += step * task.y_column;
+        dy += step * task.dy_column;
+        dx += step * task.alike * dx_right;
+      }
+    }
   }
 }
 
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
-  for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!masks_are_free) {
-      for (index channel = 0; channel < whole; channel += lanes) {
-        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
-      }
+  const index whole = task.channels / lanes * lanes;
+  index done = 0;
+  if constexpr (Rule == window_rule::maximum && !is_fallback) {
+    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
+        task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
+      for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);
     }
-    for (index channel = whole; channel < task.channels; channel += lanes) {
-      const index left = task.channels - channel;
-      window<Rule, Forward>(task, number, channel,
-                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
+  }
+  for (std::size_t turn = 0; turn < turns<Forward>; ++turn) {
+    for (std::size_t number = turn; number < task.count; number += turns<Forward>) {
+      index channel = done;
+      if constexpr (!masks_are_free) {
+        for (; channel < whole; channel += lanes) window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
+      for (; channel < task.channels; channel += lanes) {
+        const index left = task.channels - channel;
+        window<Rule, Forward>(task, number, channel,
+                              first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
+      }
     }
   }
 }
@@ -12330,6 +12479,26 @@ inline constexpr pool_kernels<Scalar> kernels{&windows<Rule, true, Scalar>, &win
 
 namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pools {
 
+/// The larger one, or a NaN if there is one: of the two instructions for a maximum each returns its second operand
+/// where one is a NaN. Of two zeros it is the negative one, which equals the other.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> larger(vector<Scalar> a, vector<Scalar> b) noexcept {
+  using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
+  const vector<Scalar> or_b = a > b ? a : b;
+  const vector<Scalar> or_a = b > a ? b : a;
+  return reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(or_a) | reinterpret_cast<bits>(or_b));
+}
+
+/// Adds to one input what remains of dy, in the lanes where it is the window's maximum; the others' rest remains.
+template <class Scalar, class Lanes>
+[[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
+                                                  Scalar* dx, const Lanes& lanes) noexcept {
+  using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
+  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
+  lanes.store(dx, lanes.load(dx) + part);
+}
+
 /// y = the window's maximum or mean.
 template <window_rule Rule, class Scalar, class Lanes>
 inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const window_range& columns, Scalar divisor,
@@ -12341,12 +12510,7 @@ inline void forward_window(const pool_task<Scalar>& task, const Scalar* x, const
       const Scalar* at = in_row;
       for (std::size_t column = columns.begin; column < columns.end; ++column, at += task.x_step.column) {
         const vector<Scalar> value = lanes.load(at);
-        if constexpr (Rule == window_rule::maximum) {
-          const vector<Scalar> or_nan = value != value ? value : result;
-          result = value > result ? value : or_nan;
-        } else {
-          result = result + value;
-        }
+        result = Rule == window_rule::maximum ? larger<Scalar>(value, result) : result + value;
       }
     }
   }
@@ -12368,11 +12532,7 @@ inline void backward_window(const pool_task<Scalar>& task, const Scalar* x, cons
       Scalar* to = dx + deep * task.dx_step.plane + down * task.dx_step.row;
       for (std::size_t column = columns.begin; column < columns.end; ++column) {
         if constexpr (Rule == window_rule::maximum) {
-          const auto is_best = lanes.load(at) == best;
-          const vector<Scalar> zero{};
-          const vector<Scalar> part = is_best ? remaining : zero;
-          remaining = is_best ? zero : remaining;
-          lanes.store(to, lanes.load(to) + part);
+          add_where_best<Scalar>(at, best, remaining, to, lanes);
         } else {
           lanes.store(to, lanes.load(to) + remaining);
         }
@@ -12392,29 +12552,91 @@ inline void window(const pool_task<Scalar>& task, std::size_t number, index chan
   const auto output = static_cast<index>(number);
   const Scalar* x = task.x + plane * task.x_step.plane + row * task.x_step.row + column * task.x_step.column + channel;
   const index y = output * task.y_column + channel;
+  const Scalar divisor = Rule == window_rule::mean ? task.divisors[number] : Scalar{1};
   if constexpr (Forward) {
-    forward_window<Rule>(task, x, columns, task.divisors[number], task.y + y, lanes);
+    forward_window<Rule>(task, x, columns, divisor, task.y + y, lanes);
   } else {
     backward_window<Rule>(
-        task, x, columns, task.divisors[number], task.best + y, task.dy + output * task.dy_column + channel,
+        task, x, columns, divisor, task.best + y, task.dy + output * task.dy_column + channel,
         task.dx + plane * task.dx_step.plane + row * task.dx_step.row + column * task.dx_step.column + channel, lanes);
+  }
+}
+
+/// Where the first window begins.
+template <class Scalar>
+[[nodiscard]] inline index place_of_first(const pool_task<Scalar>& task, const pool_steps& step) noexcept {
+  return static_cast<index>(task.planes.begin) * step.plane + static_cast<index>(task.rows.begin) * step.row +
+         static_cast<index>(task.columns[0].begin) * step.column;
+}
+
+/// Going back every second window of a row comes first: neighbours that overlap would wait for each other's sums. So it
+/// is for all windows and families: the order of a sum decides its bits.
+template <bool Forward>
+inline constexpr std::size_t turns = Forward ? 1 : 2;
+
+/// Maxima of windows of 2 x 2 that lie side by side, of one vector of channels.
+template <bool Forward, class Scalar>
+inline void windows_of_two(const pool_task<Scalar>& task, index channel) noexcept {
+  constexpr auto step = static_cast<index>(turns<Forward>);
+  constexpr all_lanes<Scalar> all;
+  const index right = task.x_step.column;
+  const index below = task.x_step.row;
+  const index dx_right = task.dx_step.column;
+  const index dx_below = task.dx_step.row;
+  const auto count = static_cast<index>(task.count);
+  for (index turn = 0; turn < step; ++turn) {
+    const Scalar* x = task.x + place_of_first(task, task.x_step) + turn * task.alike * right + channel;
+    const index y_at = turn * task.y_column + channel;
+    if constexpr (Forward) {
+      Scalar* y = task.y + y_at;
+      for (index j = count; j > 0; --j, x += task.alike * right, y += task.y_column) {
+        const vector<Scalar> upper = larger<Scalar>(load(x), load(x + right));
+        const vector<Scalar> lower = larger<Scalar>(load(x + below), load(x + below + right));
+        store(y, larger<Scalar>(upper, lower));
+      }
+    } else {
+      const Scalar* y = task.best + y_at;
+      const Scalar* dy = task.dy + turn * task.dy_column + channel;
+      Scalar* dx = task.dx + place_of_first(task, task.dx_step) + turn * task.alike * dx_right + channel;
+      for (index j = turn; j < count; j += step) {
+        const vector<Scalar> best = load(y);
+        vector<Scalar> remaining = load(dy);
+        add_where_best<Scalar>(x, best, remaining, dx, all);
+        add_where_best<Scalar>(x + right, best, remaining, dx + dx_right, all);
+        add_where_best<Scalar>(x + below, best, remaining, dx + dx_below, all);
+        add_where_best<Scalar>(x + below + right, best, remaining, dx + dx_below + dx_right, all);
+        x += step * task.alike * right;
+        y += step * task.y_column;
+        dy += step * task.dy_column;
+        dx += step * task.alike * dx_right;
+      }
+    }
   }
 }
 
 template <window_rule Rule, bool Forward, class Scalar>
 void windows(const pool_task<Scalar>& task) noexcept {
   constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
-  const index whole = masks_are_free ? 0 : task.channels / lanes * lanes;
-  for (std::size_t number = 0; number < task.count; ++number) {
-    if constexpr (!masks_are_free) {
-      for (index channel = 0; channel < whole; channel += lanes) {
-        window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
-      }
+  const index whole = task.channels / lanes * lanes;
+  index done = 0;
+  if constexpr (Rule == window_rule::maximum && !is_fallback) {
+    // Of many channels those of one window lie side by side: then it comes as fast window by window.
+    if (whole <= 2 * lanes && task.alike > 0 && task.rows.end - task.rows.begin == 2 &&
+        task.columns[0].end - task.columns[0].begin == 2 && task.planes.end - task.planes.begin == 1) {
+      for (; done < whole; done += lanes) windows_of_two<Forward>(task, done);
     }
-    for (index channel = whole; channel < task.channels; channel += lanes) {
-      const index left = task.channels - channel;
-      window<Rule, Forward>(task, number, channel,
-                            first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
+  }
+  for (std::size_t turn = 0; turn < turns<Forward>; ++turn) {
+    for (std::size_t number = turn; number < task.count; number += turns<Forward>) {
+      index channel = done;
+      if constexpr (!masks_are_free) {
+        for (; channel < whole; channel += lanes) window<Rule, Forward>(task, number, channel, all_lanes<Scalar>{});
+      }
+      for (; channel < task.channels; channel += lanes) {
+        const index left = task.channels - channel;
+        window<Rule, Forward>(task, number, channel,
+                              first_lanes<Scalar>{static_cast<std::size_t>(left < lanes ? left : lanes)});
+      }
     }
   }
 }
@@ -12660,16 +12882,29 @@ struct pooling_kernel {
       const index count = std::min(together, y.values.width - first);
       task.count = number(count);
       for (index j = 0; j < count; ++j) task.columns[j] = Layer::columns(in, number(first + j));
+      task.alike = step_of(task);
       for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
         task.planes = {0, 1};
         if constexpr (has_planes) task.planes = Layer::planes(in, number(d));
         for (index i = 0; i < y.values.height; ++i) {
           task.rows = Layer::rows(in, number(i));
-          for (index j = 0; j < count; ++j) task.divisors[j] = divisor_of(in, number(d), number(i), number(first + j));
+          if constexpr (Layer::known_rule == window_rule::mean) {
+            for (index j = 0; j < count; ++j)
+              task.divisors[j] = divisor_of(in, number(d), number(i), number(first + j));
+          }
           run(d, i, first);
         }
       }
     }
+  }
+  static index step_of(const pool_task<Scalar>& task) {
+    const window_range& one = task.columns[0];
+    const std::size_t step = task.count > 1 ? task.columns[1].begin - one.begin : 1;
+    for (std::size_t j = 1; j < task.count; ++j) {
+      const window_range& other = task.columns[j];
+      if (other.begin != one.begin + j * step || other.end != one.end + j * step) return 0;
+    }
+    return static_cast<index>(step);
   }
   static Scalar divisor_of(shape in, std::size_t d, std::size_t i, std::size_t j) {
     if constexpr (has_planes) {
@@ -16710,7 +16945,7 @@ template <class Network, class Loss, random_generator Generator>
 //                                                         sample's share
 //   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: epsilon of the scalar; d: its smallest
 //   subnormal
-// On the host, squares of floats are added up four at a time in float, so that `squared` may fall short by a factor of
+// On the host, squares of floats are added up eight at a time in float, so that `squared` may fall short by a factor of
 // 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/epilogue.hpp).
 // Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
 // u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So

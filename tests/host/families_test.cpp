@@ -191,6 +191,7 @@ template <class Scalar>
 void check_pools(kernel_family family) {
   check_pool<pergrad::max_pool2d<3, pergrad::stride<1>, pergrad::padding<1>>, Scalar>(family);
   check_pool<pergrad::max_pool2d<2>, Scalar>(family);
+  check_pool<pergrad::max_pool2d<2, pergrad::stride<1>>, Scalar>(family);
   check_pool<pergrad::adaptive_avg_pool2d<4, 70>, Scalar>(family);
 }
 

@@ -4,7 +4,9 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -45,6 +47,10 @@ void equal(const numbers& computed, const numbers& expected) {
 BOOST_AUTO_TEST_CASE(max_laws) { keeps_the_laws_in_double<max_pool2d<2>, shape{3, 5, 4}>(); }
 BOOST_AUTO_TEST_CASE(max_overlapping_laws) {
   keeps_the_laws_in_double<max_pool2d<3, stride<1, 2>, padding<1>>, shape{2, 5, 6}>();
+}
+BOOST_AUTO_TEST_CASE(max_of_whole_vectors_laws) {
+  keeps_the_laws_in_double<max_pool2d<2>, shape{16, 4, 5}>();
+  keeps_the_laws_in_double<max_pool2d<2, stride<1>>, shape{11, 4, 5}>();
 }
 BOOST_AUTO_TEST_CASE(average_laws) { keeps_the_laws_in_double<avg_pool2d<2, stride<1>>, shape{3, 4, 5}>(); }
 BOOST_AUTO_TEST_CASE(average_padded_laws) {
@@ -89,6 +95,28 @@ BOOST_AUTO_TEST_CASE(a_nan_wins_and_stays) {
   for (const numbers& x :
        {numbers{not_a_number, 3, 1, 2}, numbers{3, 1, not_a_number, 2}, numbers{3, 1, 2, not_a_number}}) {
     BOOST_TEST(std::isnan(respond<max_pool2d<2>, shape{1, 2, 2}>(x, {1}).output[0]));
+  }
+}
+BOOST_AUTO_TEST_CASE(channels_do_not_mix) {
+  // Window by window: the maximum is first, second, third or fourth, there is a tie, a NaN, nothing but -infinity.
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<numbers> windows{{4, 1, 2, 3},         {1, 4, 2, 3}, {1, 2, 4, 3},
+                                     {1, 2, 3, 4},         {1, 5, 5, 5}, {1, not_a_number, 3, 9},
+                                     numbers(4, -infinity)};
+  constexpr std::size_t channels = 37;  // whole vectors of every family and a rest
+  numbers x(channels * 4);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = windows[i / 4 % windows.size()][i % 4];
+  numbers dy(channels);
+  std::iota(dy.begin(), dy.end(), 1.0);
+  const auto y = respond<max_pool2d<2>, shape{channels, 2, 2}>(x, dy);
+  for (std::size_t c = 0; c < channels; ++c) {
+    BOOST_TEST_CONTEXT("channel " << c) {
+      const auto alone = respond<max_pool2d<2>, shape{1, 2, 2}>(windows[c % windows.size()], {dy[c]});
+      BOOST_TEST((y.output[c] == alone.output[0] || (std::isnan(y.output[c]) && std::isnan(alone.output[0]))));
+      equal(numbers(y.input_gradient.begin() + static_cast<std::ptrdiff_t>(4 * c),
+                    y.input_gradient.begin() + static_cast<std::ptrdiff_t>(4 * c + 4)),
+            alone.input_gradient);
+    }
   }
 }
 BOOST_AUTO_TEST_CASE(padding_never_wins_a_maximum) {

@@ -139,7 +139,7 @@ class first_lanes {
       return all_lanes<Scalar>{}.load(from);
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from);
+    copy(lanes, from, mask_);
     return all_lanes<Scalar>{}.load(lanes);
 #endif
   }
@@ -165,7 +165,7 @@ class first_lanes {
     }
     alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
     all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes);
+    copy(to, lanes, mask_);
 #endif
   }
 
@@ -192,19 +192,25 @@ class first_lanes {
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
+    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  }
+#else
   /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
-  void copy(Scalar* to, const Scalar* from) const noexcept {
+  static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
     if constexpr (lanes > 2) {
-      if (mask_ > 1) {
+      if (count > 1) {
         to[1] = from[1];
       }
-      if (mask_ > 2) {
+      if (count > 2) {
         to[2] = from[2];
       }
     }
   }
+#endif
 #endif
 
   mask_type mask_;

@@ -28,14 +28,13 @@ struct tile_rows {
 /// Steps through the rows of a product in order, a tile at a time.
 class row_cursor {
  public:
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): `next` writes uneven offsets before they are read
   explicit row_cursor(const product_shape& shape) noexcept : row_{shape.row}, outermost_row_{shape.outer_row} {
-    for (std::size_t step = 0; step < tile_rows_limit; ++step) {
-      even_left_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].left;
-      even_out_[step] = static_cast<std::ptrdiff_t>(step) * row_[2].out;
+    for (std::size_t step = 1; step < tile_rows_limit; ++step) {
+      even_left_[step] = even_left_[step - 1] + row_[2].left;
+      even_out_[step] = even_out_[step - 1] + row_[2].out;
     }
   }
-
-  void restart() noexcept { inner_ = middle_ = outer_ = outermost_ = left_ = out_ = 0; }
 
   /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
   /// call.
@@ -93,8 +92,8 @@ class row_cursor {
   std::ptrdiff_t out_ = 0;
   std::ptrdiff_t even_left_[tile_rows_limit] = {};
   std::ptrdiff_t even_out_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_left_[tile_rows_limit] = {};
-  std::ptrdiff_t uneven_out_[tile_rows_limit] = {};
+  std::ptrdiff_t uneven_left_[tile_rows_limit];
+  std::ptrdiff_t uneven_out_[tile_rows_limit];
 };
 
 /// Walks through the rows of a product, tile by tile, the last ones of sizes as even as there are tiles for. A copy

@@ -37,6 +37,16 @@ template <class Scalar>
   return sum + value * value;
 }
 
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
 /// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
 /// apart g++ 12 makes several instructions.
 template <class Scalar>
@@ -51,25 +61,9 @@ template <class Scalar>
   }
 }
 
-/// `squares` for whatever floats: each is squared in double.
-template <class Scalar>
-[[nodiscard, gnu::noinline, gnu::cold]] double squares_one_by_one(
-    const product_detail::finish_task<Scalar>& task) noexcept {
-  double total = 0;
-  const std::size_t columns = (task.vectors - 1) * vector_lanes<Scalar> + task.last;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    for (std::size_t column = 0; column < columns; ++column) {
-      const auto value = static_cast<double>(here[column]);
-      total += value * value;
-    }
-  }
-  return total;
-}
-
-/// The squares of the sums added up: four vectors in Scalar, those sums in double (host/epilogue.hpp says what that
-/// keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they hold.
+/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
+/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
+/// hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -83,12 +77,13 @@ template <class Scalar>
     const Scalar* here =
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t left = in_row;
-    for (; left >= 4; left -= 4, here += 4 * lanes) {
-      vector<Scalar> four = square_of<Scalar>(load(here));
-      four = with_square<Scalar>(four, load(here + lanes));
-      four = with_square<Scalar>(four, load(here + 2 * lanes));
-      four = with_square<Scalar>(four, load(here + 3 * lanes));
-      add_widened<Scalar>(sums, four);
+    for (; left >= 8; left -= 8, here += 8 * lanes) {
+      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
+    }
+    if (left >= 4) {
+      add_widened<Scalar>(sums, four_squares(here));
+      left -= 4;
+      here += 4 * lanes;
     }
     if (left == 0 && whole) continue;
     vector<Scalar> rest = {};
@@ -101,37 +96,32 @@ template <class Scalar>
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
     if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return squares_one_by_one(task);
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
   return total;
 }
 
 /// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task, const Lanes& last) noexcept {
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
   const Scalar* sums = task.sums;
   for (std::size_t row = 0; row < task.rows; ++row) {
     Scalar* out = task.out + task.row_offset[row];
     const Scalar* bias = task.bias;
-    for (std::size_t before_last = task.vectors - 1; before_last > 0; --before_last) {
+    for (std::size_t left = whole; left > 0; --left) {
       finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
       sums += lanes;
       out += lanes;
       if constexpr (How == epilogue::kind::store_bias) bias += lanes;
     }
-    finish_vector<How>(sums, out, bias, last);
-    sums += lanes;
-  }
-}
-
-template <epilogue::kind How, class Scalar>
-inline void finish_as(const product_detail::finish_task<Scalar>& task) noexcept {
-  if (masks_are_free || task.last < vector_lanes<Scalar>) {
-    finish_rows<How>(task, first_lanes<Scalar>{task.last});
-  } else {
-    finish_rows<How>(task, all_lanes<Scalar>{});
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
   }
 }
 
@@ -144,11 +134,11 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
     if (what == kind::squares_only || task.stored) return;
   }
   if (what == kind::add) {
-    finish_as<kind::add>(task);
+    finish_rows<kind::add>(task);
   } else if (what == kind::store_bias) {
-    finish_as<kind::store_bias>(task);
+    finish_rows<kind::store_bias>(task);
   } else {
-    finish_as<kind::store>(task);
+    finish_rows<kind::store>(task);
   }
 }
 

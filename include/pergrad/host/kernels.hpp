@@ -219,16 +219,29 @@ struct pooling_kernel {
       const index count = std::min(together, y.values.width - first);
       task.count = number(count);
       for (index j = 0; j < count; ++j) task.columns[j] = Layer::columns(in, number(first + j));
+      task.alike = step_of(task);
       for (index d = 0; d < (has_planes ? y.values.depth : 1); ++d) {
         task.planes = {0, 1};
         if constexpr (has_planes) task.planes = Layer::planes(in, number(d));
         for (index i = 0; i < y.values.height; ++i) {
           task.rows = Layer::rows(in, number(i));
-          for (index j = 0; j < count; ++j) task.divisors[j] = divisor_of(in, number(d), number(i), number(first + j));
+          if constexpr (Layer::known_rule == window_rule::mean) {
+            for (index j = 0; j < count; ++j)
+              task.divisors[j] = divisor_of(in, number(d), number(i), number(first + j));
+          }
           run(d, i, first);
         }
       }
     }
+  }
+  static index step_of(const pool_task<Scalar>& task) {
+    const window_range& one = task.columns[0];
+    const std::size_t step = task.count > 1 ? task.columns[1].begin - one.begin : 1;
+    for (std::size_t j = 1; j < task.count; ++j) {
+      const window_range& other = task.columns[j];
+      if (other.begin != one.begin + j * step || other.end != one.end + j * step) return 0;
+    }
+    return static_cast<index>(step);
   }
   static Scalar divisor_of(shape in, std::size_t d, std::size_t i, std::size_t j) {
     if constexpr (has_planes) {

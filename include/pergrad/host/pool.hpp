@@ -30,7 +30,8 @@ struct pool_task {  // NOLINT(cppcoreguidelines-pro-type-member-init): only `cou
   window_range rows{};
   std::size_t count = 0;
   window_range columns[most];
-  Scalar divisors[most];
+  index alike = 0;            // columns from window to window if all see equally many at equal steps, or 0
+  Scalar divisors[most];      // of means
   const Scalar* x = nullptr;  // the sample's first pixel
   pool_steps x_step{};
   Scalar* y = nullptr;           // of the first window

@@ -78,6 +78,21 @@ struct finish_task {
   Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
 };
 
+/// The squares of those sums added up, whatever floats they are: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::cold]] double squares_one_by_one(const finish_task<Scalar>& task, std::size_t columns) noexcept {
+  double total = 0;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
+
 template <class Scalar>
 using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
 
