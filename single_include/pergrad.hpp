@@ -2821,7 +2821,7 @@ struct layout {
   index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
   index plane = 0;   ///< elements from a pixel to the one behind
 
-  [[nodiscard]] constexpr bool dense() const noexcept {
+  [[nodiscard, gnu::noinline]] constexpr bool dense() const noexcept {
     return (row == values.width * column || values.height * values.depth == 1) &&
            (plane == values.height * row || values.depth == 1);
   }
@@ -3192,7 +3192,7 @@ struct outer_leaf {
 };
 
 /// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
-[[nodiscard]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
+[[nodiscard, gnu::noinline]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
   const index rows_count = leaf.view_width();
   const index inner = leaf.view[1].extent * leaf.view[2].extent;
   const index k = row % rows_count;
@@ -3267,8 +3267,8 @@ struct sparse_leaf {
 
 /// The first leaf of a node and the one behind its last.
 template <class Leaves>
-[[nodiscard]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
-                                                             std::size_t node) {
+[[nodiscard, gnu::noinline]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
+                                                                            std::size_t node) {
   std::size_t first = 0;
   while (first < count && leaves[first].node < node) ++first;
   std::size_t last = first;
@@ -3937,12 +3937,7 @@ class first_lanes {
       return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
     }
 #else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from, mask_);
-    return all_lanes<Scalar>{}.load(lanes);
+    return mask_ == vector_lanes<Scalar> ? all_lanes<Scalar>{}.load(from) : load_some(from, mask_);
 #endif
   }
 
@@ -3963,11 +3958,9 @@ class first_lanes {
 #else
     if (mask_ == vector_lanes<Scalar>) {
       all_lanes<Scalar>{}.store(to, value);
-      return;
+    } else {
+      store_some(to, value, mask_);
     }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes, mask_);
 #endif
   }
 
@@ -3985,21 +3978,38 @@ class first_lanes {
 #elif PERGRAD_VECTOR_BYTES == 32
   using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
   static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
+    using lane_type = std::conditional_t<sizeof(Scalar) == 4, int, long long>;
+    mask_type numbers{};
+    if constexpr (sizeof(Scalar) == 4) {
+      numbers = mask_type{0, 1, 2, 3, 4, 5, 6, 7};
+    } else {
+      numbers = mask_type{0, 1, 2, 3};
     }
-    return mask;
+    return numbers < static_cast<lane_type>(count);
   }
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+  // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
 #if PERGRAD_BEST_FAMILY > 0
-  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
-    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  [[gnu::noinline]]
+#endif
+  static vector<Scalar>
+  load_some(const Scalar* from, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from, count);
+    return all_lanes<Scalar>{}.load(lanes);
   }
-#else
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]]
+#endif
+  static void
+  store_some(Scalar* to, vector<Scalar> value, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes, count);
+  }
+  /// Written out: a loop would become a call.
   static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
@@ -4012,7 +4022,6 @@ class first_lanes {
       }
     }
   }
-#endif
 #endif
 
   mask_type mask_;
@@ -4217,12 +4226,7 @@ class first_lanes {
       return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
     }
 #else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from, mask_);
-    return all_lanes<Scalar>{}.load(lanes);
+    return mask_ == vector_lanes<Scalar> ? all_lanes<Scalar>{}.load(from) : load_some(from, mask_);
 #endif
   }
 
@@ -4243,11 +4247,9 @@ class first_lanes {
 #else
     if (mask_ == vector_lanes<Scalar>) {
       all_lanes<Scalar>{}.store(to, value);
-      return;
+    } else {
+      store_some(to, value, mask_);
     }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes, mask_);
 #endif
   }
 
@@ -4265,21 +4267,38 @@ class first_lanes {
 #elif PERGRAD_VECTOR_BYTES == 32
   using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
   static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
+    using lane_type = std::conditional_t<sizeof(Scalar) == 4, int, long long>;
+    mask_type numbers{};
+    if constexpr (sizeof(Scalar) == 4) {
+      numbers = mask_type{0, 1, 2, 3, 4, 5, 6, 7};
+    } else {
+      numbers = mask_type{0, 1, 2, 3};
     }
-    return mask;
+    return numbers < static_cast<lane_type>(count);
   }
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+  // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
 #if PERGRAD_BEST_FAMILY > 0
-  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
-    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  [[gnu::noinline]]
+#endif
+  static vector<Scalar>
+  load_some(const Scalar* from, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from, count);
+    return all_lanes<Scalar>{}.load(lanes);
   }
-#else
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]]
+#endif
+  static void
+  store_some(Scalar* to, vector<Scalar> value, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes, count);
+  }
+  /// Written out: a loop would become a call.
   static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
@@ -4292,7 +4311,6 @@ class first_lanes {
       }
     }
   }
-#endif
 #endif
 
   mask_type mask_;
@@ -4498,12 +4516,7 @@ class first_lanes {
       return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
     }
 #else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from, mask_);
-    return all_lanes<Scalar>{}.load(lanes);
+    return mask_ == vector_lanes<Scalar> ? all_lanes<Scalar>{}.load(from) : load_some(from, mask_);
 #endif
   }
 
@@ -4524,11 +4537,9 @@ class first_lanes {
 #else
     if (mask_ == vector_lanes<Scalar>) {
       all_lanes<Scalar>{}.store(to, value);
-      return;
+    } else {
+      store_some(to, value, mask_);
     }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes, mask_);
 #endif
   }
 
@@ -4546,21 +4557,38 @@ class first_lanes {
 #elif PERGRAD_VECTOR_BYTES == 32
   using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
   static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
+    using lane_type = std::conditional_t<sizeof(Scalar) == 4, int, long long>;
+    mask_type numbers{};
+    if constexpr (sizeof(Scalar) == 4) {
+      numbers = mask_type{0, 1, 2, 3, 4, 5, 6, 7};
+    } else {
+      numbers = mask_type{0, 1, 2, 3};
     }
-    return mask;
+    return numbers < static_cast<lane_type>(count);
   }
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+  // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
 #if PERGRAD_BEST_FAMILY > 0
-  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
-    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  [[gnu::noinline]]
+#endif
+  static vector<Scalar>
+  load_some(const Scalar* from, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from, count);
+    return all_lanes<Scalar>{}.load(lanes);
   }
-#else
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]]
+#endif
+  static void
+  store_some(Scalar* to, vector<Scalar> value, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes, count);
+  }
+  /// Written out: a loop would become a call.
   static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
@@ -4573,7 +4601,6 @@ class first_lanes {
       }
     }
   }
-#endif
 #endif
 
   mask_type mask_;
@@ -7335,8 +7362,8 @@ struct tile_family {
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
   /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
   /// vector partly empty.
-  [[nodiscard]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                           std::size_t columns_left) const noexcept {
+  [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
+                                                                          std::size_t columns_left) const noexcept {
     const std::size_t whole = columns_left / lanes;
     if (whole < 4) {
       return widths[columns_left <= lanes ? 0 : 1];
@@ -9061,7 +9088,7 @@ class row_cursor {
 
   /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
   /// call.
-  [[nodiscard]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
+  [[nodiscard, gnu::noinline]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
     if (count == formed && count <= row_[2].extent - inner_) {  // evenly spaced
       const tile_rows found{left_, out_, even_left_, even_out_};
       advance(count);
@@ -9553,11 +9580,11 @@ struct leaf_kernel {
   index first = 0;                        ///< the sample of the tile that is counted as 0
   const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
 
-  [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
+  [[nodiscard, gnu::noinline]] const Scalar* x(index sample, index group) const noexcept {
     if (inputs != nullptr) return inputs[first + sample];
     return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
   }
-  [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
+  [[nodiscard, gnu::noinline]] const Scalar* delta(index sample, index group) const noexcept {
     return workspace + leaf.delta.offset + (first + sample) * leaf.delta.sample + group * leaf.delta_group;
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
@@ -11348,7 +11375,7 @@ struct run_request {
   std::size_t count = 0;
 
   /// Does anything depend on a sample's gradient as such, its norm at least?
-  [[nodiscard]] bool needs_facts() const {
+  [[nodiscard, gnu::noinline]] bool needs_facts() const {
     bool wanted = norms || rows != nullptr || direction != nullptr;
     for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
     return wanted;
@@ -11366,7 +11393,7 @@ struct run_request {
             (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
   }
   /// How the norm of a block is found.
-  [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
+  [[nodiscard, gnu::noinline]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
     const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
     if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
     const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;
@@ -14883,7 +14910,7 @@ class passes : public tile_values<Network> {
       (this->*steps[node].forward)(row, begin, end);
     }
   }
-  void backward_step(std::size_t node, index begin, index end) {
+  [[gnu::noinline]] void backward_step(std::size_t node, index begin, index end) {
     const node_row& row = table.nodes[node];
     if (row.kind == node_kind::affine) {
       if (row.input_gradient) affine_backward(row, begin, end);
@@ -16530,7 +16557,7 @@ class engine {
                         }
                       });
   }
-  [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
+  [[nodiscard, gnu::noinline]] static index chunks_of(const outer_leaf& leaf) {
     if (!leaf.use.first || leaf.deferred) return 0;
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }

@@ -84,7 +84,7 @@ struct layout {
   index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
   index plane = 0;   ///< elements from a pixel to the one behind
 
-  [[nodiscard]] constexpr bool dense() const noexcept {
+  [[nodiscard, gnu::noinline]] constexpr bool dense() const noexcept {
     return (row == values.width * column || values.height * values.depth == 1) &&
            (plane == values.height * row || values.depth == 1);
   }

@@ -135,12 +135,7 @@ class first_lanes {
       return __builtin_ia32_maskloadpd256(reinterpret_cast<const vector<Scalar>*>(from), mask_);
     }
 #else
-    if (mask_ == vector_lanes<Scalar>) {
-      return all_lanes<Scalar>{}.load(from);
-    }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
-    copy(lanes, from, mask_);
-    return all_lanes<Scalar>{}.load(lanes);
+    return mask_ == vector_lanes<Scalar> ? all_lanes<Scalar>{}.load(from) : load_some(from, mask_);
 #endif
   }
 
@@ -161,11 +156,9 @@ class first_lanes {
 #else
     if (mask_ == vector_lanes<Scalar>) {
       all_lanes<Scalar>{}.store(to, value);
-      return;
+    } else {
+      store_some(to, value, mask_);
     }
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    all_lanes<Scalar>{}.store(lanes, value);
-    copy(to, lanes, mask_);
 #endif
   }
 
@@ -183,21 +176,38 @@ class first_lanes {
 #elif PERGRAD_VECTOR_BYTES == 32
   using mask_type = typename vector_detail::vector_of<Scalar>::lanes_type;
   static mask_type mask_of(std::size_t count) noexcept {
-    mask_type mask{};
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-      mask[lane] = lane < count ? -1 : 0;
+    using lane_type = std::conditional_t<sizeof(Scalar) == 4, int, long long>;
+    mask_type numbers{};
+    if constexpr (sizeof(Scalar) == 4) {
+      numbers = mask_type{0, 1, 2, 3, 4, 5, 6, 7};
+    } else {
+      numbers = mask_type{0, 1, 2, 3};
     }
-    return mask;
+    return numbers < static_cast<lane_type>(count);
   }
 #else
   using mask_type = std::size_t;
   static mask_type mask_of(std::size_t count) noexcept { return count; }
+  // A call would send every vector of its caller to memory. Where only old processors come by, it compiles sooner.
 #if PERGRAD_BEST_FAMILY > 0
-  [[gnu::noinline]] static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
-    for (std::size_t lane = 0; lane < count; ++lane) to[lane] = from[lane];
+  [[gnu::noinline]]
+#endif
+  static vector<Scalar>
+  load_some(const Scalar* from, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>] = {};
+    copy(lanes, from, count);
+    return all_lanes<Scalar>{}.load(lanes);
   }
-#else
-  /// Written out: a loop would become a call, and a call would send every vector of its caller to memory.
+#if PERGRAD_BEST_FAMILY > 0
+  [[gnu::noinline]]
+#endif
+  static void
+  store_some(Scalar* to, vector<Scalar> value, std::size_t count) noexcept {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    all_lanes<Scalar>{}.store(lanes, value);
+    copy(to, lanes, count);
+  }
+  /// Written out: a loop would become a call.
   static void copy(Scalar* to, const Scalar* from, std::size_t count) noexcept {
     constexpr std::size_t lanes = vector_lanes<Scalar>;
     to[0] = from[0];
@@ -210,7 +220,6 @@ class first_lanes {
       }
     }
   }
-#endif
 #endif
 
   mask_type mask_;

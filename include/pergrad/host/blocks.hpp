@@ -38,7 +38,7 @@ class row_cursor {
 
   /// The next `count` rows, which must exist, and the last of them as often as `formed` rows need; valid until the next
   /// call.
-  [[nodiscard]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
+  [[nodiscard, gnu::noinline]] tile_rows next(std::ptrdiff_t count, std::ptrdiff_t formed) noexcept {
     if (count == formed && count <= row_[2].extent - inner_) {  // evenly spaced
       const tile_rows found{left_, out_, even_left_, even_out_};
       advance(count);

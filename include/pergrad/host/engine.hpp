@@ -274,7 +274,7 @@ class engine {
                         }
                       });
   }
-  [[nodiscard]] static index chunks_of(const outer_leaf& leaf) {
+  [[nodiscard, gnu::noinline]] static index chunks_of(const outer_leaf& leaf) {
     if (!leaf.use.first || leaf.deferred) return 0;
     return (leaf.groups * leaf.view_width() + rows_per_chunk(leaf) - 1) / rows_per_chunk(leaf);
   }

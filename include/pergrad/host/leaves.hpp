@@ -30,11 +30,11 @@ struct leaf_kernel {
   index first = 0;                        ///< the sample of the tile that is counted as 0
   const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
 
-  [[nodiscard]] const Scalar* x(index sample, index group) const noexcept {
+  [[nodiscard, gnu::noinline]] const Scalar* x(index sample, index group) const noexcept {
     if (inputs != nullptr) return inputs[first + sample];
     return workspace + leaf.x.offset + (first + sample) * leaf.x.sample + group * leaf.x_group;
   }
-  [[nodiscard]] const Scalar* delta(index sample, index group) const noexcept {
+  [[nodiscard, gnu::noinline]] const Scalar* delta(index sample, index group) const noexcept {
     return workspace + leaf.delta.offset + (first + sample) * leaf.delta.sample + group * leaf.delta_group;
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }

@@ -152,7 +152,7 @@ class passes : public tile_values<Network> {
       (this->*steps[node].forward)(row, begin, end);
     }
   }
-  void backward_step(std::size_t node, index begin, index end) {
+  [[gnu::noinline]] void backward_step(std::size_t node, index begin, index end) {
     const node_row& row = table.nodes[node];
     if (row.kind == node_kind::affine) {
       if (row.input_gradient) affine_backward(row, begin, end);

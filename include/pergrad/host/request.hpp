@@ -93,7 +93,7 @@ struct run_request {
   std::size_t count = 0;
 
   /// Does anything depend on a sample's gradient as such, its norm at least?
-  [[nodiscard]] bool needs_facts() const {
+  [[nodiscard, gnu::noinline]] bool needs_facts() const {
     bool wanted = norms || rows != nullptr || direction != nullptr;
     for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
     return wanted;
@@ -111,7 +111,7 @@ struct run_request {
             (strategy == strategy_kind::naive || strategy == strategy_kind::multi || strategy == strategy_kind::crb));
   }
   /// How the norm of a block is found.
-  [[nodiscard]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
+  [[nodiscard, gnu::noinline]] norm_method method_of(const outer_leaf& leaf, bool every_gradient) const {
     const bool formed = leaf.deferred ? keeps_gradients() : every_gradient;
     if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
     const bool chosen = method != norm_method::automatic && leaf.node < 64 && (method_layers >> leaf.node & 1U) != 0;

@@ -162,7 +162,7 @@ struct outer_leaf {
 };
 
 /// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
-[[nodiscard]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
+[[nodiscard, gnu::noinline]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
   const index rows_count = leaf.view_width();
   const index inner = leaf.view[1].extent * leaf.view[2].extent;
   const index k = row % rows_count;
@@ -237,8 +237,8 @@ struct sparse_leaf {
 
 /// The first leaf of a node and the one behind its last.
 template <class Leaves>
-[[nodiscard]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
-                                                             std::size_t node) {
+[[nodiscard, gnu::noinline]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
+                                                                            std::size_t node) {
   std::size_t first = 0;
   while (first < count && leaves[first].node < node) ++first;
   std::size_t last = first;

@@ -120,8 +120,8 @@ struct tile_family {
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
   /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
   /// vector partly empty.
-  [[nodiscard]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                           std::size_t columns_left) const noexcept {
+  [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
+                                                                          std::size_t columns_left) const noexcept {
     const std::size_t whole = columns_left / lanes;
     if (whole < 4) {
       return widths[columns_left <= lanes ? 0 : 1];
