@@ -3040,603 +3040,36 @@ struct gram_extents {
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
 
-namespace pergrad::inline v0_1::on_host {
-
-/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
-/// sample.
-struct place {
-  index offset = 0;
-  index sample = 0;
-  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
-};
-
-/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
-struct slot {
-  layout value_layout;
-  layout gradient_layout;
-  place value;
-  place gradient;
-};
-
-/// Values of the samples of a tile, from the first one on.
-template <class Value>
-struct images {
-  const layout& of;
-  Value* first;
-  index sample;
-};
-
-/// Columns of a packed operand that lie together: [block][reduction][column]. A product that takes a block at a time
-/// reads it from front to back; whole rows of a wide operand would lie so far apart that they push each other out of
-/// the cache.
-inline constexpr index panel_block = 64;
-[[nodiscard]] constexpr index columns_of_block(index columns, index first) noexcept {
-  return columns - first < panel_block ? columns - first : panel_block;
-}
-
-enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
-
-inline constexpr std::size_t most_matrices = 4;
-
-struct node_row {
-  node_kind kind = node_kind::general;
-  std::size_t in = 0;  ///< slots; of a staged input the node's own copy
-  std::size_t in2 = 0;
-  std::size_t out = 0;
-  shape in_shape;  ///< logical shapes
-  shape in2_shape;
-  shape out_shape;
-  bool in_place = false;        ///< the output overwrites the input
-  bool staged = false;          ///< the input is stored in another order than the node reads it in, and copied first
-  std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
-  bool backward = false;        ///< anything before or in this node has parameters
-  bool input_gradient = false;
-  bool input2_gradient = false;
-  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
-  bool accumulate2 = false;
-  bool staged_accumulate = false;  ///< staged: `accumulate` of the slot that the input comes from
-  index parameters = 0;
-  index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
-  index weight_count = 0;     ///< of all
-  affine_map map;             ///< affine: in the stored image's terms
-  index forward_panel = 0;    ///< affine: offset of its packed weights
-  index backward_panel = 0;
-  bool whole_view = false;  ///< affine: one position that sees every input once
-  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
-  index row_x = 0;          ///< deferred: columns of x of such nodes before it
-  index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
-  index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, pairs.hpp
-  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
-  place plain_x2, plain_dx2;                          ///< tiled: of the second input
-  index saved_count = 0;
-  index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
-  index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
-  std::array<matrix, most_matrices> matrices{};
-  std::array<index, most_matrices> panel_offsets{};
-  bool copies_in2 = false;
-  bool direct_dx = false;  ///< tiled: dx is written where it belongs, without a copy
-  bool direct_dx2 = false;
-  bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
-  bool copies_out = false;
-};
-
-/// The place of a leaf among the uses of shared parameters. The backward pass meets the last use first; the sample's
-/// gradient is whole, and its norm known, once the first use has been added.
-struct tied_use {
-  bool first = true;
-  bool last = true;
-  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
-};
-
-/// One axis of what a position sees of x, and its step in the parameter block.
-struct view_axis {
-  index extent = 1;
-  index x = 0;
-  index parameter = 0;
-};
-/// One axis of positions.
-struct step_axis {
-  index extent = 1;
-  index x = 0;
-  index delta = 0;
-};
-
-/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
-struct outer_leaf {
-  std::size_t node = 0;
-  place x;
-  place delta;
-  index groups = 1;
-  index x_group = 0;
-  index delta_group = 0;
-  index parameter_group = 0;
-  view_axis view[3];
-  view_axis view_plane{};  ///< around `view`: the planes of a volume
-  step_axis step[2];
-  step_axis step_plane{};  ///< around `step`
-  pixel_axis pixels[2];    ///< of a convolution that moves by a pixel, along the axes of `step`
-  index outputs = 1;
-  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
-  index parameter_output = 0;  ///< step of an output in PyTorch's order
-  index parameters = 0;        ///< first parameter
-  index native = 0;            ///< first element in the native order, in which deferred leaves come last
-  norm_method method = norm_method::instantiate;
-  tied_use use;
-  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
-  bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
-  index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
-  bool in_workspace = false;  ///< late: `kept` counts from there
-  // Where the sum is formed a chunk at a time (deferred.hpp):
-  bool deferred = false;
-  std::size_t number = 0;  ///< among such leaves
-  index row_x = 0;         ///< columns of such leaves before it
-  index row_delta = 0;     ///< in a sample's row of deltas
-
-  [[nodiscard]] constexpr index positions() const noexcept {
-    return step_plane.extent * step[0].extent * step[1].extent;
-  }
-  [[nodiscard]] constexpr index view_width() const noexcept {
-    return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
-  }
-  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
-  [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
-  [[nodiscard]] constexpr gram_extents gram() const noexcept {
-    return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
-  }
-  [[nodiscard]] constexpr block_size block() const noexcept {
-    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
-  }
-};
-
-/// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
-[[nodiscard, gnu::noinline]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
-  const index rows_count = leaf.view_width();
-  const index inner = leaf.view[1].extent * leaf.view[2].extent;
-  const index k = row % rows_count;
-  return leaf.parameters + row / rows_count * leaf.parameter_group +
-         k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
-         k / inner % leaf.view[0].extent * leaf.view[0].parameter +
-         k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
-}
-
-/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf.
-template <class Function>
-inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
-  for (index row = first_row; row < last_row; ++row) {
-    const index parameter = parameter_of_row(leaf, row);
-    const index native = leaf.native + row * leaf.outputs;
-    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
-  }
-}
-
-/// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
-inline constexpr index deferred_stretch = 96;
-[[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
-  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 64;
-}
-
-/// g_b = sum over positions of delta (.) u.
-struct elementwise_leaf {
-  std::size_t node = 0;
-  place delta;
-  place other;
-  bool ones = true;
-  step_axis step[2];       ///< `x` is the step in u
-  step_axis step_plane{};  ///< around `step`
-  index count = 0;
-  index delta_stride = 1;
-  index other_stride = 1;
-  index parameters = 0;
-  index native = 0;
-  index kept = 0;  ///< as of an outer_leaf
-  tied_use use;
-
-  [[nodiscard]] constexpr index native_count() const noexcept { return count; }
-  [[nodiscard]] constexpr index positions() const noexcept {
-    return step_plane.extent * step[0].extent * step[1].extent;
-  }
-};
-
-/// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.
-/// Nothing that grows with the table exists a sample or a lane: a sample's used rows are its *segments* (sparse.hpp).
-struct sparse_leaf {
-  std::size_t node = 0;
-  std::size_t slot = 0;  ///< of the ids: it knows the samples' lengths
-  place ids;
-  place delta;
-  index positions = 1;
-  index delta_step = 0;  ///< from position to position; 0: one delta for all of them
-  index delta_stride = 1;
-  index width = 1;  ///< of a row
-  index vocabulary = 1;
-  index skipped = -1;    ///< an id whose row has no gradient, if any
-  index parameters = 0;  ///< row 0, in PyTorch's order
-  tied_use use;
-  std::size_t owner = 0;  ///< the leaf that is the first use of the same table: it keeps the segments of all uses
-  // Of an owner:
-  index all_positions = 0;  ///< over all uses: the most segments that a sample can have
-  bool counted = false;     ///< a segment is a multiple of the sample's one delta: only the count is kept
-  index integers = 0;       ///< where a sample's segments lie among its integers
-  index rows = 0;           ///< and among its scalars
-
-  [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
-};
-
-/// The first leaf of a node and the one behind its last.
-template <class Leaves>
-[[nodiscard, gnu::noinline]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
-                                                                            std::size_t node) {
-  std::size_t first = 0;
-  while (first < count && leaves[first].node < node) ++first;
-  std::size_t last = first;
-  while (last < count && leaves[last].node == node) ++last;
-  return {first, last};
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/windows.hpp - an affine layer's windows: halos, and the stride phases of the input gradient
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
-[[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
-  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
-         map.groups == 1 && !map.adjoint;
-}
-/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
-/// Precondition: PyTorch numbers the image channels first, or it is one pixel.
-[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
-  map.in_channels = static_cast<std::size_t>(in.channels);
-  map.in_size = {static_cast<std::size_t>(in.depth), static_cast<std::size_t>(in.height),
-                 static_cast<std::size_t>(in.width)};
-  map.kernel = map.in_size;
-  return map;
-}
-
-/// Zeros that the windows of one axis read beyond its end.
-[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
-                                     std::size_t padding, std::size_t size) {
-  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
-  return std::max<index>(0, last - static_cast<index>(padding + size));
-}
-[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
-  return {static_cast<index>(map.padding.height),
-          static_cast<index>(map.padding.width),
-          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
-                 map.in_size.height),
-          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
-                 map.in_size.width),
-          static_cast<index>(map.padding.depth),
-          beyond(map.out_size.depth, map.stride.depth, map.dilation.depth, map.kernel.depth, map.padding.depth,
-                 map.in_size.depth)};
-}
-[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
-  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
-         map.dilation == extent{1} && map.groups == 1 && !map.adjoint;
-}
-
-/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
-/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
-struct phase {
-  index first_input = 0;
-  index inputs = 0;
-  index first_tap = 0;
-  index tap_step = 1;
-  index taps = 0;
-  index first_delta = 0;
-  index delta_step = 1;
-};
-[[nodiscard, gnu::noinline]] constexpr phase phase_of(index number, index size, index kernel, index stride,
-                                                      index padding, index dilation) {
-  phase result;
-  result.first_input = ((number - padding) % stride + stride) % stride;
-  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
-  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
-  if (result.first_tap == kernel) return result;
-  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
-  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
-  result.delta_step = result.tap_step * dilation / stride;
-  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
-  return result;
-}
-
-/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
-template <class Function>
-inline void for_each_phase(const affine_map& map, Function&& f) {
-  const auto number = [](std::size_t value) { return static_cast<index>(value); };
-  for (index d = 0; d < number(map.stride.depth); ++d) {
-    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
-                                  number(map.padding.depth), number(map.dilation.depth));
-    for (index r = 0; r < number(map.stride.height); ++r) {
-      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
-                                  number(map.padding.height), number(map.dilation.height));
-      for (index s = 0; s < number(map.stride.width); ++s) {
-        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
-                                       number(map.padding.width), number(map.dilation.width));
-        f(planes, rows, columns);
-      }
-    }
-  }
-}
-
-/// Zeros that the input gradient's windows read before and after delta, along one axis.
-[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
-                                                            std::size_t stride, std::size_t padding,
-                                                            std::size_t dilation) {
-  std::array<index, 2> reach{};
-  for (std::size_t number = 0; number < stride; ++number) {
-    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
-                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
-    if (p.taps == 0 || p.inputs == 0) continue;
-    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
-    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
-  }
-  return reach;
-}
-[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
-  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
-                                   map.padding.height, map.dilation.height);
-  const auto planes = backward_reach(map.in_size.depth, map.out_size.depth, map.kernel.depth, map.stride.depth,
-                                     map.padding.depth, map.dilation.depth);
-  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
-                                      map.padding.width, map.dilation.width);
-  return {rows[0], columns[0], rows[1], columns[1], planes[0], planes[1]};
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Are the layer's rank-2 shapes (channels, positions)?
-template <class Layer>
-[[nodiscard]] constexpr bool is_channels_first() {
-  return requires { requires Layer::channels_first; };
-}
-/// Is its derivative a function of its output?
-template <class Layer>
-[[nodiscard]] constexpr bool derives_from_output() {
-  return requires { requires Layer::derivative_from_output; };
-}
-/// Does it swap channels and positions?
-template <class Layer>
-[[nodiscard]] constexpr bool swaps_channels_and_positions() {
-  return requires { requires Layer::is_transpose; };
-}
-/// How the input of a node that reads images must be stored; no channels: any way will do.
-template <class Layer>
-[[nodiscard]] constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
-  const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
-                                             : kind != node_kind::pooling && !detail::reads_images<Layer>;
-  return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
-}
-/// How a node stores its output; no channels: as the reader wishes.
-template <class Layer>
-[[nodiscard]] constexpr arrangement writes(node_kind kind, shape out) {
-  const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
-  return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
-}
-/// Are the values of such a node stored as its input is?
-[[nodiscard]] constexpr bool keeps_arrangement(node_kind kind) {
-  return kind == node_kind::reshape || kind == node_kind::elementwise || kind == node_kind::branch_sum;
-}
-/// The column of pixels that a shape of rank 2 is stored as: as it is if it is one, else (positions, features).
-[[nodiscard]] constexpr arrangement column_of(shape of, arrangement now) {
-  return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
-}
-/// A wish is granted, except that a sequence stays a column of positions.
-[[nodiscard]] constexpr arrangement choose(shape of, arrangement wish) {
-  if (wish.channels == 0 || (of.rank() == 2 && wish != arrange(of, true))) return arrange(of, false);
-  return wish;
-}
-
-/// How the first reader of each slot that cares wants it to be stored.
-template <class Structure>
-[[nodiscard]] constexpr std::array<arrangement, Structure::size + 1> wishes(
-    const std::array<node_row, Structure::size>& nodes, const std::array<arrangement, Structure::size>& read_as,
-    const std::array<bool, Structure::size>& transposes) {
-  std::array<arrangement, Structure::size + 1> wished{};
-  for (arrangement& each : wished) each.channels = 0;
-  for (std::size_t i = Structure::size; i-- > 0;) {
-    arrangement wish = read_as[i];
-    if (transposes[i]) {
-      const shape out = Structure::shapes[i + 1];
-      wish = choose(out, wished[i + 1]).transposed();
-      if (wished[i + 1].channels == 0) wish.channels = 0;
-    } else if (keeps_arrangement(nodes[i].kind)) {
-      wish = wished[i + 1];
-    }
-    if (wish.channels != 0) wished[Structure::inputs[i]] = wish;
-  }
-  return wished;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/input_place.hpp - may the network's input stay where the batch has it?
-
-namespace pergrad::inline v0_1::on_host {
-
-/// It may if one deferred layer alone reads it, in PyTorch's order: that layer leaves a copy of x for the chunk's sum
-/// (deferred_rows.hpp), and another in the workspace would only be read once.
-template <class Tables>
-constexpr void leave_input_in_place(Tables& t, std::size_t size) {
-  const layout& of = t.slots[0].value_layout;
-  std::size_t readers = 0;
-  for (std::size_t i = 0; i != size; ++i) {
-    const node_row& row = t.nodes[i];
-    const bool reads = t.storage[row.in] == 0 && row.kind != node_kind::reshape;
-    const bool copies =
-        (row.in2_shape.size() > 0 && t.storage[row.in2] == 0) || (row.staged && t.storage[row.staged_from] == 0);
-    if (copies || (reads && !row.deferred)) return;
-    readers += reads ? 1U : 0U;
-  }
-  t.input_in_place = readers == 1 && t.storage[size] != 0 && of.values.plain() && of.dense() && of.start == 0;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp)
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Has the layout neither a halo, which is set to zero once and for all, nor gaps?
-[[nodiscard]] constexpr bool is_written_whole(const layout& of) noexcept {
-  return of.size == of.values.size() && of.start == 0;
-}
-
-/// The slots that are read after the backward pass, before the next tile comes: by late leaves, by sums that are
-/// formed from x and delta, by whoever asks for the network's output. All of them where nothing comes late, or where
-/// the samples of a tile go through the network in parts, one of which may be through long before the others.
-template <std::size_t Slots, class Tables>
-constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t output) {
-  std::array<bool, Slots> lasts{};
-  for (bool& each : lasts) each = !t.has_late || t.deferred_count > 0;
-  const auto mark = [&](std::size_t node) {
-    const node_row& row = t.nodes[node];
-    for (const std::size_t which : {row.in, row.in2, row.out}) lasts[t.storage[which]] = true;
-  };
-  for (std::size_t k = 0; k != t.outer_count; ++k) {
-    if (t.outer[k].late || t.outer[k].method != norm_method::instantiate) mark(t.outer[k].node);
-  }
-  for (std::size_t k = 0; k != t.sparse_count; ++k) mark(t.sparse[k].node);
-  lasts[t.storage[output]] = true;
-  return lasts;
-}
-
-/// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
-constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
-  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
-  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
-  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
-}
-
-/// The first use of a tied block has the place, the others have the same.
-template <class Leaves>
-constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const auto& is_kept) {
-  for (std::size_t k = 0; k != count; ++k) {
-    auto& leaf = leaves[k];
-    if (!is_kept(leaf)) continue;
-    if (leaf.use.first) {
-      leaf.kept = next;
-      next += round_up(leaf.native_count());
-      continue;
-    }
-    for (std::size_t first = 0; first != k; ++first) {
-      if (leaves[first].use.first && leaves[first].native == leaf.native) leaf.kept = leaves[first].kept;
-    }
-  }
-}
-
-/// Places of all gradients that the plan keeps. Late ones lie in the first `room` elements of the workspace as far as
-/// they have room there.
-template <class Tables>
-constexpr void place_kept_gradients(Tables& t, index room) {
-  place_kept(t.elementwise, t.elementwise_count, t.kept_sample, [](const elementwise_leaf&) { return true; });
-  place_kept(t.outer, t.outer_count, t.kept_sample,
-             [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
-  index in_workspace = 0;
-  index in_room = t.tile * t.kept_sample;
-  for (std::size_t k = 0; k != t.outer_count; ++k) {
-    outer_leaf& leaf = t.outer[k];
-    if (!leaf.late) continue;
-    leaf.in_workspace = in_workspace + round_up(leaf.size()) <= room;
-    index& next = leaf.in_workspace ? in_workspace : in_room;
-    leaf.kept = next;
-    next += round_up(leaf.size());
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/leaf_tables.hpp - the factor leaves of a network: a row for each use of each block of parameters
-
-// pergrad/host/pairs_extents.hpp - which convolutions with even kernels are filtered in pairs, and what that takes
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Extents of a convolution that is filtered in pairs (pairs.hpp).
-struct pair_extents {
-  index channels = 0;
-  index outputs = 0;
-  index height = 0;  ///< of the output
-  index width = 0;
-  index kernel_rows = 0;  ///< pairs of the kernel's rows
-  index kernel_columns = 0;
-
-  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
-  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
-  [[nodiscard]] constexpr index patch_rows() const noexcept { return tile_rows() + kernel_rows - 1; }
-  [[nodiscard]] constexpr index patch_columns() const noexcept { return tile_columns() + kernel_columns - 1; }
-  /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
-  [[nodiscard]] constexpr index spread() const noexcept {
-    return round_up(patch_rows() * patch_columns() * channels) + line;
-  }
-  [[nodiscard]] constexpr index tiles() const noexcept {
-    return round_up(tile_rows() * tile_columns() * outputs) + line;
-  }
-  [[nodiscard]] constexpr index kernels() const noexcept {
-    return round_up(kernel_rows * kernel_columns * channels * outputs) + line;
-  }
-  /// Elements that forward and a sample's gradient need.
-  [[nodiscard]] constexpr index forward_room() const noexcept { return spread() + tiles(); }
-  [[nodiscard]] constexpr index gradient_room() const noexcept { return spread() + tiles() + kernels(); }
-};
-
-[[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
-  return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
-          static_cast<index>(map.out_size.height),   static_cast<index>(map.out_size.width),
-          static_cast<index>(map.kernel.height / 2), static_cast<index>(map.kernel.width / 2)};
-}
-
-/// Can the layer be formed so?
-[[nodiscard]] constexpr bool fits_in_pairs(const affine_map& map) noexcept {
-  return map.kernel.depth == 1 && map.kernel.height % 2 == 0 && map.kernel.width % 2 == 0 && map.stride == extent{1} &&
-         map.dilation == extent{1} && map.groups == 1 && !map.adjoint && map.in_size.depth == 1 &&
-         map.padding.depth == 0;
-}
-/// Is it faster so? As for F(2 x 2, 3 x 3) (winograd_extents.hpp): multiply-adds a tile, with those that the transforms
-/// are worth.
-[[nodiscard]] constexpr bool pays_in_pairs(const pair_extents& of) noexcept {
-  constexpr index fewest_outputs = 64;
-  const index products = of.kernel_rows * of.kernel_columns * of.channels * of.outputs;
-  const index filtered = 9 * products + 134 * (of.channels + of.outputs);
-  const index direct = 16 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
-  return of.height * of.width >= fewest_outputs && of.kernel_rows * of.kernel_columns >= 4 &&
-         10 * filtered <= 7 * direct;
-}
-
-/// The last tiles' patches reach one pixel further than the outputs' windows where an extent is odd.
-[[nodiscard]] constexpr halo with_whole_pairs(halo around, const pair_extents& of) noexcept {
-  around.bottom += of.height % 2;
-  around.right += of.width % 2;
-  return around;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
+// pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is
+// used
 //
-//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+// The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
+// of the same family finishes them (host/finish_text.hpp). So there is one set for each family and scalar type,
+// whatever the number of epilogues, and a program that uses all of them still compiles quickly.
 //
-// A sample's gradient is zero but for its segments: one summed row for each id that occurs in it (positions that hold
-// the same id must be added up before the norm is taken; Lee & Kifer 2020, arXiv:2009.03106). They are found in O(T)
-// with a hash table, and their rows are squared as they are stored, so what is clipped is what is added. Where all
-// positions share one delta, a segment is that delta times how often its id occurs, and only the count is kept.
-//
-// Segments of a chunk of samples are kept until the samples' weights are known. A table is then cut into buckets of
-// rows, and every bucket is summed up by one task, sample after sample: the bits of a sum depend on the order of the
-// samples only. Memory grows with samples x positions x width of a row, never with samples x table.
-
-// pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
-
-// pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
-//
-// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
-// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
-// among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
-// processors have one family, the baseline.
+// A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
+// family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
+// baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
 
 #include <cstring>
 
+// pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
+
+namespace pergrad::inline v0_1::limits {
+
+/// Distance from 1 to the next larger number.
+template <class Scalar>
+inline constexpr Scalar epsilon = std::numeric_limits<Scalar>::epsilon();
+/// The largest finite number.
+template <class Scalar>
+inline constexpr Scalar largest = std::numeric_limits<Scalar>::max();
+/// The smallest number above 0, subnormal.
+template <class Scalar>
+inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
+
+}  // namespace pergrad::inline v0_1::limits
 // pergrad/detail/processor.hpp - which families of kernels a program has and which of them runs here
 
 #include <atomic>
@@ -3758,6 +3191,12 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 }
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
+//
+// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
+// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
+// among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
+// processors have one family, the baseline.
 
 #define PERGRAD_FAMILY_TEXT "pergrad/detail/vector_text.hpp"
 // pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
@@ -4636,6 +4075,2522 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #undef PERGRAD_FAMILY_TEXT
 #endif  // PERGRAD_FAMILY_TEXT
+// pergrad/host/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
+
+namespace pergrad::inline v0_1::on_host {
+
+/// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
+/// kernels, because it has to be as fast as they are (host/finish_text.hpp, `finish_vector`). None multiplies before it
+/// adds, except for squares: whether that is rounded once may differ between whole vectors and the last of a row.
+namespace epilogue {
+
+enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
+
+/// From here on, if finite, squares of floats may be added up sixteen at a time in float: what vanishes of at most 2^14
+/// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
+/// than 2^-32 of the sum. Otherwise each is squared in double.
+inline constexpr double least_squares_in_float = 0x1p-80;
+
+/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^6 - 1 of
+/// four times four added up in float, and room for what else rounds in double.
+inline constexpr double error_of_squares_in_float = 0x1p-21;
+
+template <class Scalar>
+struct request {
+  kind what = kind::store;
+  const Scalar* bias = nullptr;  // of store_bias
+  double* squares = nullptr;     // what they are added to, of squares_only and squares_store
+  Scalar weight = 0;             // of what lies in the output before, which is added up first:
+  Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
+};
+
+/// out = sum
+struct store {
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store};
+  }
+};
+
+/// out = out + sum
+struct add {
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::add};
+  }
+};
+
+/// out = sum + bias[column]
+template <class Value>
+struct store_bias {
+  const Value* bias;
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() const noexcept {
+    return {kind::store_bias, bias};
+  }
+};
+template <class Value>
+store_bias(const Value*) -> store_bias<Value>;
+
+/// Adds up the squares of the sums and leaves the output alone (it may be null).
+///
+/// Squares of floats are added up sixteen at a time in float and those sums in double, within
+/// `error_of_squares_in_float` of the true sum; squares that no float holds, of tiny and huge numbers, are formed in
+/// double. The bound of privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the
+/// product and the family of kernels.
+template <class Value>
+class squares_only {
+ public:
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() noexcept {
+    return {kind::squares_only, nullptr, &sum_};
+  }
+
+  /// Sum of the squares of everything seen so far.
+  [[nodiscard]] double sum() const noexcept { return sum_; }
+
+ private:
+  double sum_ = 0;
+};
+
+/// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.
+template <class Value>
+struct earlier {
+  Value weight = 0;
+  Value* onto = nullptr;
+};
+
+/// out = sum, and adds up the squares as `squares_only` does.
+template <class Value>
+class squares_store {
+ public:
+  squares_store() = default;
+  /// `before`: what becomes of the numbers whose place the sums take.
+  explicit squares_store(earlier<Value> before) noexcept : before_{before} {}
+  template <class Scalar>
+  [[nodiscard]] request<Scalar> ask() noexcept {
+    request<Scalar> both = squares_.template ask<Scalar>();
+    both.what = kind::squares_store;
+    both.weight = before_.weight;
+    both.onto = before_.onto;
+    return both;
+  }
+
+  /// Sum of the squares of everything seen so far.
+  [[nodiscard]] double sum() const noexcept { return squares_.sum(); }
+
+ private:
+  squares_only<Value> squares_;
+  earlier<Value> before_;
+};
+
+}  // namespace epilogue
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One reduction loop: its extent, and its strides (in elements) in the left and in the right operand.
+struct loop {
+  std::ptrdiff_t extent = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t right = 0;
+  friend constexpr bool operator==(const loop&, const loop&) = default;
+};
+
+namespace product_detail {
+
+/// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
+inline constexpr std::size_t tile_rows_limit = 10;
+inline constexpr std::size_t side_by_side_limit = 16;  // of rows that lie side by side on the left
+inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
+inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
+
+/// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
+template <class Scalar>
+struct tile_task {
+  const Scalar* left = nullptr;
+  const Scalar* right = nullptr;
+  const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
+  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row that is formed
+  Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
+  const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
+  std::size_t last = 0;                        // the columns that the last vector of a row has
+  std::size_t whole = 0;                       // those of a whole one
+  bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
+  std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
+  // Of rows side by side: so many rows of what lies in their sums' place are added to `onto`, times a weight.
+  std::size_t earlier_rows = 0;
+  std::size_t earlier_together = 0;  // for each innermost loop
+  const Scalar* earlier = nullptr;
+  Scalar* onto = nullptr;
+  Scalar weight = 0;
+};
+
+/// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
+/// are all that is left to do.
+template <class Scalar>
+struct finish_task {
+  const epilogue::request<Scalar>& how;
+  const Scalar* sums;
+  std::size_t vectors = 0;
+  std::size_t last = 0;
+  std::size_t rows = 0;
+  Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
+  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
+  const Scalar* bias = nullptr;                // of the tile's first column
+  const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
+  bool stored = false;                         // the kernel has left its sums in `out`
+  std::ptrdiff_t step = 0;                     // stored: from row to row of the output
+  Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
+};
+
+/// The squares of those sums added up, whatever floats they are: each is squared in double.
+template <class Scalar>
+[[nodiscard, gnu::cold]] double squares_one_by_one(const finish_task<Scalar>& task, std::size_t columns) noexcept {
+  double total = 0;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    for (std::size_t column = 0; column < columns; ++column) {
+      const auto value = static_cast<double>(here[column]);
+      total += value * value;
+    }
+  }
+  return total;
+}
+
+template <class Scalar>
+using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
+
+/// The tiles of one width.
+template <class Scalar>
+struct tile_width {
+  std::size_t vectors;
+  std::size_t max_rows;
+  const tile_function<Scalar>* by_rows;  // [rows - 1]
+  const std::size_t* formed;             // [rows - 1]: the rows that it forms, perhaps the last one more than once
+  const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
+};
+
+/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
+template <class Scalar>
+struct tile_family {
+  std::size_t lanes;
+  tile_width<Scalar> widths[4];
+  void (*finish)(const finish_task<Scalar>&) noexcept;
+  void (*add_earlier)(const finish_task<Scalar>&) noexcept;
+  std::size_t
+      rows_side_by_side;  // of the tile of two vectors for rows that lie side by side on the left; 0: there is none
+  tile_function<Scalar> side_by_side;
+
+  /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
+  /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
+  /// vector partly empty.
+  [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
+                                                                          std::size_t columns_left) const noexcept {
+    const std::size_t whole = columns_left / lanes;
+    if (whole < 4) {
+      return widths[columns_left <= lanes ? 0 : 1];
+    }
+    const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
+      return row_count < tiles.max_rows
+                 ? row_count * tiles.vectors
+                 : row_count * tiles.vectors / ((row_count + tiles.max_rows - 1) / tiles.max_rows);
+    };
+    const std::size_t in_two = sums_in_flight(widths[1]);
+    const std::size_t in_four = sums_in_flight(widths[2]);
+    const std::size_t in_eight = whole < 8 ? 0 : sums_in_flight(widths[3]);
+    return widths[in_eight > in_four && in_eight > in_two ? 3 : in_four > in_two ? 2 : 1];
+  }
+};
+
+}  // namespace product_detail
+
+}  // namespace pergrad::inline v0_1::on_host
+
+#define PERGRAD_FAMILY_TEXT "pergrad/host/finish_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
+//
+// A text like host/tile_text.hpp, whose head says what that means.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    lanes.store(out, load(sums));
+  }
+}
+
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
+}
+
+/// sum + value^2
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
+/// (host/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
+/// 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const bool whole = task.last == lanes;
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
+  const first_lanes<Scalar> last{task.last};
+  vector<double> sums[2]{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    std::size_t left = in_row;
+    for (; left >= 16; left -= 16, here += 16 * lanes) {
+      add_widened<Scalar>(sums, (four_squares(here) + four_squares(here + 4 * lanes)) +
+                                    (four_squares(here + 8 * lanes) + four_squares(here + 12 * lanes)));
+    }
+    for (; left >= 4; left -= 4, here += 4 * lanes) add_widened<Scalar>(sums, four_squares(here));
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
+    }
+  }
+  return total;
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  const Scalar* sums = task.sums;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t left = whole; left > 0; --left) {
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
+      sums += lanes;
+      out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    *task.how.squares += squares(task);
+    if (what == kind::squares_only || task.stored) return;
+  }
+  if (what == kind::add) {
+    finish_rows<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_rows<kind::store_bias>(task);
+  } else {
+    finish_rows<kind::store>(task);
+  }
+}
+
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
+/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
+      __builtin_prefetch(next, 1);
+      store(to, load(to) + weight * load(from));
+    }
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
+//
+// A text like host/tile_text.hpp, whose head says what that means.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    lanes.store(out, load(sums));
+  }
+}
+
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
+}
+
+/// sum + value^2
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
+/// (host/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
+/// 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const bool whole = task.last == lanes;
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
+  const first_lanes<Scalar> last{task.last};
+  vector<double> sums[2]{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    std::size_t left = in_row;
+    for (; left >= 16; left -= 16, here += 16 * lanes) {
+      add_widened<Scalar>(sums, (four_squares(here) + four_squares(here + 4 * lanes)) +
+                                    (four_squares(here + 8 * lanes) + four_squares(here + 12 * lanes)));
+    }
+    for (; left >= 4; left -= 4, here += 4 * lanes) add_widened<Scalar>(sums, four_squares(here));
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
+    }
+  }
+  return total;
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  const Scalar* sums = task.sums;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t left = whole; left > 0; --left) {
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
+      sums += lanes;
+      out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    *task.how.squares += squares(task);
+    if (what == kind::squares_only || task.stored) return;
+  }
+  if (what == kind::add) {
+    finish_rows<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_rows<kind::store_bias>(task);
+  } else {
+    finish_rows<kind::store>(task);
+  }
+}
+
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
+/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
+      __builtin_prefetch(next, 1);
+      store(to, load(to) + weight * load(from));
+    }
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
+//
+// A text like host/tile_text.hpp, whose head says what that means.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// What `How` does with one vector of sums: see host/epilogue.hpp.
+template <epilogue::kind How, class Scalar, class Lanes>
+inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
+  using epilogue::kind;
+  if constexpr (How == kind::add) {
+    lanes.store(out, lanes.load(out) + load(sums));
+  } else if constexpr (How == kind::store_bias) {
+    lanes.store(out, load(sums) + lanes.load(bias));
+  } else {
+    lanes.store(out, load(sums));
+  }
+}
+
+/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
+  vector<Scalar> square = value * value;
+#if defined(__x86_64__)
+  __asm__("" : "+v"(square));
+#elif defined(__aarch64__)
+  __asm__("" : "+w"(square));
+#endif
+  return square;
+}
+
+/// sum + value^2
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
+  return sum + value * value;
+}
+
+/// The squares of four vectors in a row added up.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  vector<Scalar> four = square_of<Scalar>(load(from));
+  four = with_square<Scalar>(four, load(from + lanes));
+  four = with_square<Scalar>(four, load(from + 2 * lanes));
+  return with_square<Scalar>(four, load(from + 3 * lanes));
+}
+
+/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
+/// apart g++ 12 makes several instructions.
+template <class Scalar>
+[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
+  if constexpr (sizeof(Scalar) == sizeof(double)) {
+    sums[0] += value;
+  } else {
+    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
+    store(lanes, value);
+    sums[0] += widen(load_narrow(lanes));
+    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
+  }
+}
+
+/// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
+/// (host/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
+/// 0, whatever they hold.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const bool whole = task.last == lanes;
+  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
+  const std::size_t rows = joined ? 1 : task.rows;
+  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
+  const first_lanes<Scalar> last{task.last};
+  vector<double> sums[2]{};
+  for (std::size_t row = 0; row < rows; ++row) {
+    const Scalar* here =
+        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
+    std::size_t left = in_row;
+    for (; left >= 16; left -= 16, here += 16 * lanes) {
+      add_widened<Scalar>(sums, (four_squares(here) + four_squares(here + 4 * lanes)) +
+                                    (four_squares(here + 8 * lanes) + four_squares(here + 12 * lanes)));
+    }
+    for (; left >= 4; left -= 4, here += 4 * lanes) add_widened<Scalar>(sums, four_squares(here));
+    if (left == 0 && whole) continue;
+    vector<Scalar> rest = {};
+    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
+    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
+    add_widened<Scalar>(sums, rest);
+  }
+  const vector<double> both = sums[0] + sums[1];
+  double total = 0;
+  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
+    }
+  }
+  return total;
+}
+
+/// Hands the sums of a tile, row by row, to `finish_vector`.
+template <epilogue::kind How, class Scalar>
+inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  const Scalar* sums = task.sums;
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    Scalar* out = task.out + task.row_offset[row];
+    const Scalar* bias = task.bias;
+    for (std::size_t left = whole; left > 0; --left) {
+      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
+      sums += lanes;
+      out += lanes;
+      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
+    }
+    if (whole < task.vectors) {
+      finish_vector<How>(sums, out, bias, last);
+      sums += lanes;
+    }
+  }
+}
+
+template <class Scalar>
+void finish(const product_detail::finish_task<Scalar>& task) noexcept {
+  using epilogue::kind;
+  const kind what = task.how.what;
+  if (what == kind::squares_only || what == kind::squares_store) {
+    *task.how.squares += squares(task);
+    if (what == kind::squares_only || task.stored) return;
+  }
+  if (what == kind::add) {
+    finish_rows<kind::add>(task);
+  } else if (what == kind::store_bias) {
+    finish_rows<kind::store_bias>(task);
+  } else {
+    finish_rows<kind::store>(task);
+  }
+}
+
+/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
+/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
+template <class Scalar>
+[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  const vector<Scalar> weight = splat(task.how.weight);
+  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
+  const first_lanes<Scalar> last{task.last};
+  for (std::size_t row = 0; row < task.rows; ++row) {
+    const Scalar* from = task.out + task.row_offset[row];
+    Scalar* to = task.onto + task.row_offset[row];
+    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
+    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
+      __builtin_prefetch(next, 1);
+      store(to, load(to) + weight * load(from));
+    }
+    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
+  }
+}
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
+#define PERGRAD_FAMILY_TEXT "pergrad/host/tile_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  if (rows == max_rows(vectors)) return true;
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
+
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
+template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
+                                             const Scalar*& left_first, const Scalar*& right_first,
+                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
+                                             std::index_sequence<Slot...>) noexcept {
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  const Scalar* left = left_first;
+  const Scalar* right = right_first;
+  for (; count > 0; --count) {
+    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    vector<Scalar> down = {};
+    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+     ...);
+    left += left_step;
+    right += right_step;
+  }
+  left_first = left;
+  right_first = right;
+}
+
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
+
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_rows;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        const std::size_t rows = waiting < together ? waiting : together;
+        waiting -= rows;
+        for (std::size_t n = 0; n < rows; ++n) {
+          store(onto, load(onto) + weight * load(earlier));
+          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
+          earlier += 2 * lanes;
+          onto += 2 * lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  if (rows == max_rows(vectors)) return true;
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
+
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
+template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
+                                             const Scalar*& left_first, const Scalar*& right_first,
+                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
+                                             std::index_sequence<Slot...>) noexcept {
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  const Scalar* left = left_first;
+  const Scalar* right = right_first;
+  for (; count > 0; --count) {
+    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    vector<Scalar> down = {};
+    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+     ...);
+    left += left_step;
+    right += right_step;
+  }
+  left_first = left;
+  right_first = right;
+}
+
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
+
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_rows;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        const std::size_t rows = waiting < together ? waiting : together;
+        waiting -= rows;
+        for (std::size_t n = 0; n < rows; ++n) {
+          store(onto, load(onto) + weight * load(earlier));
+          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
+          earlier += 2 * lanes;
+          onto += 2 * lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
+//
+// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
+// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
+// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
+// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
+// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
+//
+// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
+// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
+// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
+// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
+// loops.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
+
+/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
+/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
+inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
+
+/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
+/// moves loads so far up that it wants more.
+inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
+
+/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
+constexpr std::size_t max_rows(std::size_t vectors) noexcept {
+  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
+  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
+}
+
+/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
+/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
+/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
+/// than 9. One row is what single samples ask for.
+constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
+  if (rows == max_rows(vectors)) return true;
+  if (is_fallback) return false;
+  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
+}
+/// Rows of the smallest tile that forms so many.
+constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
+  while (!has_tile(rows, vectors)) ++rows;
+  return rows;
+}
+
+/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
+#if PERGRAD_VECTOR_BYTES == 64
+  __asm__("" : "+v"(value));
+#endif
+  return value;
+}
+
+/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
+/// a slot of the units that multiply.
+template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
+[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
+                                                                  const first_lanes<Scalar>& last) noexcept {
+  if constexpr (Vector + 1 == Vectors && !Whole) {
+    return last.load(right + Vector * vector_lanes<Scalar>);
+  } else if constexpr (Rows > 1 && Vectors > 2) {
+    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
+  } else {
+    return load(right + Vector * vector_lanes<Scalar>);
+  }
+}
+
+/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
+constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
+
+/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
+constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
+
+/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
+/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
+template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
+[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
+                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
+                                             const Scalar*& left_first, const Scalar*& right_first,
+                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
+                                             std::index_sequence<Slot...>) noexcept {
+  const std::ptrdiff_t left_step = task.reduce[2].left;
+  const std::ptrdiff_t right_step = task.reduce[2].right;
+  const std::ptrdiff_t ahead = task.ahead;
+  const Scalar* left = left_first;
+  const Scalar* right = right_first;
+  for (; count > 0; --count) {
+    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    vector<Scalar> down = {};
+    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
+      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+     ...);
+    left += left_step;
+    right += right_step;
+  }
+  left_first = left;
+  right_first = right;
+}
+
+/// The micro-kernel.
+template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
+          class Slot = std::make_index_sequence<Rows * Vectors>>
+struct micro_kernel;
+
+template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
+struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
+  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
+    constexpr std::size_t lanes = vector_lanes<Scalar>;
+    constexpr std::make_index_sequence<Vectors> across;
+    constexpr std::index_sequence<Slot...> slots;
+    const std::ptrdiff_t* const row_offset = task.row_offset;
+    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
+    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
+    vector<Scalar> sums[Rows * Vectors] = {};
+    Scalar* const to = task.sums;
+    const std::ptrdiff_t* const to_offset = task.sum_offset;
+    Scalar* at = nullptr;
+    if (task.resumes) {
+      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
+    }
+    const Scalar* left = task.left;
+    const Scalar* right = task.right;
+    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
+    const volatile loop* const volatile reduce = task.reduce;
+    const Scalar* volatile outer_left = left;
+    const Scalar* volatile outer_right = right;
+    const Scalar* volatile middle_left = left;
+    const Scalar* volatile middle_right = right;
+    volatile std::ptrdiff_t outermost = 0;
+    volatile std::ptrdiff_t outer_count = reduce[0].extent;
+    volatile std::ptrdiff_t middle_count = reduce[1].extent;
+    for (;;) {
+      const std::ptrdiff_t count = reduce[2].extent;
+      if constexpr (!has_partial_loop(Vectors)) {
+        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
+      } else if (has_whole_loop(Vectors) && task.last == lanes) {
+        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
+      } else {
+        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
+      }
+      middle_count = middle_count - 1;
+      if (middle_count > 0) {
+        left = middle_left + reduce[1].left;
+        right = middle_right + reduce[1].right;
+      } else {
+        outer_count = outer_count - 1;
+        if (outer_count > 0) {
+          left = outer_left + reduce[0].left;
+          right = outer_right + reduce[0].right;
+        } else {
+          outermost = outermost + 1;
+          if (outermost >= reduce[3].extent) {
+            break;
+          }
+          left = task.left + outermost * reduce[3].left;
+          right = task.right + outermost * reduce[3].right;
+          outer_count = reduce[0].extent;
+        }
+        outer_left = left;
+        outer_right = right;
+        middle_count = reduce[1].extent;
+      }
+      middle_left = left;
+      middle_right = right;
+    }
+    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
+  }
+};
+
+/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
+/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
+inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
+
+/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
+/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
+template <class Scalar, std::size_t... Row, std::size_t... Slot>
+[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
+                                                      std::index_sequence<Row...>,
+                                                      std::index_sequence<Slot...> slots) noexcept {
+  constexpr std::size_t lanes = vector_lanes<Scalar>;
+  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
+  const first_lanes<Scalar> last{lanes};
+  vector<Scalar> sums[sizeof...(Slot)] = {};
+  const loop* const reduce = task.reduce;
+  const vector<Scalar> weight = splat(task.weight);
+  const Scalar* earlier = task.earlier;
+  Scalar* onto = task.onto;
+  std::size_t waiting = task.earlier_rows;
+  const std::size_t together = task.earlier_together;
+  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
+    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
+      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
+        const std::size_t rows = waiting < together ? waiting : together;
+        waiting -= rows;
+        for (std::size_t n = 0; n < rows; ++n) {
+          store(onto, load(onto) + weight * load(earlier));
+          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
+          earlier += 2 * lanes;
+          onto += 2 * lanes;
+        }
+        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
+        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
+        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
+                                           std::make_index_sequence<2>{}, slots);
+      }
+    }
+  }
+  Scalar* const to = task.sums;
+  const std::ptrdiff_t step = task.sum_offset[1];
+  Scalar* at = nullptr;
+  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
+}
+
+template <class Scalar, std::size_t Rows>
+void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
+  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
+}
+
+template <class Scalar>
+constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
+  if constexpr (rows_side_by_side > 0) {
+    return &tile_side_by_side<Scalar, rows_side_by_side>;
+  } else {
+    return nullptr;
+  }
+}
+
+/// The tiles of one width, by their rows.
+template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
+struct width;
+
+template <class Scalar, std::size_t Vectors, std::size_t... Row>
+struct width<Scalar, Vectors, std::index_sequence<Row...>> {
+  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
+      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
+  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
+  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
+  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
+};
+
+template <class Scalar>
+inline constexpr product_detail::tile_family<Scalar> family{
+    vector_lanes<Scalar>,
+    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
+     width<Scalar, is_fallback ? 2 : 8>::value},
+    &finish<Scalar>,
+    &add_earlier<Scalar>,
+    rows_side_by_side,
+    find_side_by_side<Scalar>()};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace product_detail {
+
+/// The tiles of a family, which must be compiled into the program.
+template <class Scalar>
+[[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
+  return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
+}
+
+}  // namespace product_detail
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// One row loop: its extent, and its strides (in elements) in the left operand and in the output.
+struct rows {
+  std::ptrdiff_t extent = 1;
+  std::ptrdiff_t left = 0;
+  std::ptrdiff_t out = 0;
+  friend constexpr bool operator==(const rows&, const rows&) = default;
+};
+
+/// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
+///
+/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
+struct product_shape {
+  rows row[3];
+  loop reduce[3];
+  std::ptrdiff_t columns = 0;
+  rows outer_row{};     ///< around the three row loops; volumes need it
+  loop outer_reduce{};  ///< around the three reduction loops
+  friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
+};
+
+/// The same product with the fewest loops: drops loops of extent 1, joins neighbours that step through memory as one.
+///
+/// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
+[[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
+  if (shape.row[0].extent == 1) {
+    shape.row[0] = shape.outer_row;
+    shape.outer_row = rows{};
+  }
+  if (shape.reduce[0].extent == 1) {
+    shape.reduce[0] = shape.outer_reduce;
+    shape.outer_reduce = loop{};
+  }
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int outer = 1; outer >= 0; --outer) {
+      rows& above = shape.row[outer];
+      rows& below = shape.row[outer + 1];
+      if (below.extent == 1) {
+        below = above;
+        above = rows{};
+      } else if (above.left == below.extent * below.left && above.out == below.extent * below.out) {
+        below.extent *= above.extent;
+        above = rows{};
+      }
+      loop& slow = shape.reduce[outer];
+      loop& fast = shape.reduce[outer + 1];
+      if (fast.extent == 1) {
+        fast = slow;
+        slow = loop{};
+      } else if (slow.left == fast.extent * fast.left && slow.right == fast.extent * fast.right) {
+        fast.extent *= slow.extent;
+        slow = loop{};
+      }
+    }
+  }
+  if (shape.outer_row.extent != 1 || shape.outer_reduce.extent != 1) {
+    rows& row = shape.row[0];
+    const bool row_joins = shape.outer_row.extent != 1 && shape.outer_row.left == row.extent * row.left &&
+                           shape.outer_row.out == row.extent * row.out;
+    if (row_joins) {
+      row.extent *= shape.outer_row.extent;
+      shape.outer_row = rows{};
+    }
+    loop& reduce = shape.reduce[0];
+    const bool reduce_joins = shape.outer_reduce.extent != 1 &&
+                              shape.outer_reduce.left == reduce.extent * reduce.left &&
+                              shape.outer_reduce.right == reduce.extent * reduce.right;
+    if (reduce_joins) {
+      reduce.extent *= shape.outer_reduce.extent;
+      shape.outer_reduce = loop{};
+    }
+    const bool moves =
+        (shape.outer_row.extent != 1 && row.extent == 1) || (shape.outer_reduce.extent != 1 && reduce.extent == 1);
+    if (moves) return coalesce(shape);
+  }
+  return shape;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
+/// sample.
+struct place {
+  index offset = 0;
+  index sample = 0;
+  [[nodiscard]] constexpr place at(index elements) const noexcept { return {offset + elements, sample}; }
+};
+
+/// One value of the tape: the same storage serves a node's output, its in-place successor and its reshaped twin.
+struct slot {
+  layout value_layout;
+  layout gradient_layout;
+  place value;
+  place gradient;
+};
+
+/// Values of the samples of a tile, from the first one on.
+template <class Value>
+struct images {
+  const layout& of;
+  Value* first;
+  index sample;
+};
+
+/// Columns of a packed operand that lie together: [block][reduction][column]. A product that takes a block at a time
+/// reads it from front to back; whole rows of a wide operand would lie so far apart that they push each other out of
+/// the cache.
+inline constexpr index panel_block = 64;
+[[nodiscard]] constexpr index columns_of_block(index columns, index first) noexcept {
+  return columns - first < panel_block ? columns - first : panel_block;
+}
+
+enum class node_kind { affine, elementwise, pooling, reshape, branch_sum, general, tiled };
+
+inline constexpr std::size_t most_matrices = 4;
+
+struct node_row {
+  node_kind kind = node_kind::general;
+  std::size_t in = 0;  ///< slots; of a staged input the node's own copy
+  std::size_t in2 = 0;
+  std::size_t out = 0;
+  shape in_shape;  ///< logical shapes
+  shape in2_shape;
+  shape out_shape;
+  bool in_place = false;        ///< the output overwrites the input
+  bool staged = false;          ///< the input is stored in another order than the node reads it in, and copied first
+  std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
+  bool backward = false;        ///< anything before or in this node has parameters
+  bool input_gradient = false;
+  bool input2_gradient = false;
+  bool accumulate = false;  ///< a later consumer of the input has written its gradient already
+  bool accumulate2 = false;
+  bool staged_accumulate = false;  ///< staged: `accumulate` of the slot that the input comes from
+  index parameters = 0;
+  index parameter_count = 0;  ///< of those that are trained: 0 for a frozen layer
+  index weight_count = 0;     ///< of all
+  affine_map map;             ///< affine: in the stored image's terms
+  index forward_panel = 0;    ///< affine: offset of its packed weights
+  index backward_panel = 0;
+  bool whole_view = false;  ///< affine: one position that sees every input once
+  bool deferred = false;    ///< affine: its sum is formed a chunk at a time, deferred.hpp
+  index row_x = 0;          ///< deferred: columns of x of such nodes before it
+  index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
+  index winograd_dx_rows = 0;
+  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, pairs.hpp
+  place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
+  place plain_x2, plain_dx2;                          ///< tiled: of the second input
+  index saved_count = 0;
+  index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
+  index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
+  std::array<matrix, most_matrices> matrices{};
+  std::array<index, most_matrices> panel_offsets{};
+  bool copies_in2 = false;
+  bool direct_dx = false;  ///< tiled: dx is written where it belongs, without a copy
+  bool direct_dx2 = false;
+  bool copies_in = false;  ///< general: the slots are not stored in PyTorch's order, so values are copied
+  bool copies_out = false;
+};
+
+/// The place of a leaf among the uses of shared parameters. The backward pass meets the last use first; the sample's
+/// gradient is whole, and its norm known, once the first use has been added.
+struct tied_use {
+  bool first = true;
+  bool last = true;
+  [[nodiscard]] constexpr bool shared() const noexcept { return !first || !last; }
+};
+
+/// One axis of what a position sees of x, and its step in the parameter block.
+struct view_axis {
+  index extent = 1;
+  index x = 0;
+  index parameter = 0;
+};
+/// One axis of positions.
+struct step_axis {
+  index extent = 1;
+  index x = 0;
+  index delta = 0;
+};
+
+/// G_b = sum over positions of delta (x) x, stored natively as [group][view][output], presented as PyTorch orders it.
+struct outer_leaf {
+  std::size_t node = 0;
+  place x;
+  place delta;
+  index groups = 1;
+  index x_group = 0;
+  index delta_group = 0;
+  index parameter_group = 0;
+  view_axis view[3];
+  view_axis view_plane{};  ///< around `view`: the planes of a volume
+  step_axis step[2];
+  step_axis step_plane{};  ///< around `step`
+  pixel_axis pixels[2];    ///< of a convolution that moves by a pixel, along the axes of `step`
+  index outputs = 1;
+  index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
+  index parameter_output = 0;  ///< step of an output in PyTorch's order
+  index parameters = 0;        ///< first parameter
+  index native = 0;            ///< first element in the native order, in which deferred leaves come last
+  norm_method method = norm_method::instantiate;
+  tied_use use;
+  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
+  bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
+  index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
+  bool in_workspace = false;  ///< late: `kept` counts from there
+  // Where the sum is formed a chunk at a time (deferred.hpp):
+  bool deferred = false;
+  std::size_t number = 0;    ///< among such leaves
+  index row_x = 0;           ///< columns of such leaves before it
+  index row_delta = 0;       ///< in a sample's row of deltas
+  product_shape one_sample;  ///< `gradient_shape` of one
+
+  [[nodiscard]] constexpr index positions() const noexcept {
+    return step_plane.extent * step[0].extent * step[1].extent;
+  }
+  [[nodiscard]] constexpr index view_width() const noexcept {
+    return view_plane.extent * view[0].extent * view[1].extent * view[2].extent;
+  }
+  [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
+  [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
+  [[nodiscard]] constexpr gram_extents gram() const noexcept {
+    return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
+  }
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
+  /// positions; of deltas that lie `delta_sample`, `steps` and `plane` apart.
+  [[nodiscard, gnu::noinline]] constexpr product_shape gradient_shape(index samples, index delta_sample,
+                                                                      const step_axis (&steps)[2],
+                                                                      const step_axis& plane) const noexcept {
+    const index inner = view[2].extent * outputs;
+    return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
+                      {view[1].extent, view[1].x, inner},
+                      {view[2].extent, view[2].x, outputs}},
+                     {{plane.extent, plane.x, plane.delta},
+                      {steps[0].extent, steps[0].x, steps[0].delta},
+                      {steps[1].extent, steps[1].x, steps[1].delta}},
+                     outputs,
+                     {view_plane.extent, view_plane.x, view[0].extent * view[1].extent * inner},
+                     {samples, x.sample, delta_sample}});
+  }
+  [[nodiscard]] constexpr block_size block() const noexcept {
+    return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
+  }
+};
+
+/// Position in PyTorch's order of a row's first output, a row being one element of the view with all outputs.
+[[nodiscard, gnu::noinline]] inline index parameter_of_row(const outer_leaf& leaf, index row) noexcept {
+  const index rows_count = leaf.view_width();
+  const index inner = leaf.view[1].extent * leaf.view[2].extent;
+  const index k = row % rows_count;
+  return leaf.parameters + row / rows_count * leaf.parameter_group +
+         k / inner / leaf.view[0].extent * leaf.view_plane.parameter +
+         k / inner % leaf.view[0].extent * leaf.view[0].parameter +
+         k % inner / leaf.view[2].extent * leaf.view[1].parameter + k % leaf.view[2].extent * leaf.view[2].parameter;
+}
+
+/// Calls f(position in PyTorch's order, native position) for the parameters of rows [first_row, last_row) of a leaf.
+template <class Function>
+inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
+  for (index row = first_row; row < last_row; ++row) {
+    const index parameter = parameter_of_row(leaf, row);
+    const index native = leaf.native + row * leaf.outputs;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+  }
+}
+
+/// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
+inline constexpr index deferred_stretch = 96;
+[[nodiscard]] constexpr index stretch_of(const outer_leaf& leaf) noexcept {
+  return leaf.outputs >= 8 * deferred_stretch ? deferred_stretch : 64;
+}
+
+/// g_b = sum over positions of delta (.) u.
+struct elementwise_leaf {
+  std::size_t node = 0;
+  place delta;
+  place other;
+  bool ones = true;
+  step_axis step[2];       ///< `x` is the step in u
+  step_axis step_plane{};  ///< around `step`
+  index count = 0;
+  index delta_stride = 1;
+  index other_stride = 1;
+  index parameters = 0;
+  index native = 0;
+  index kept = 0;  ///< as of an outer_leaf
+  tied_use use;
+
+  [[nodiscard]] constexpr index native_count() const noexcept { return count; }
+  [[nodiscard]] constexpr index positions() const noexcept {
+    return step_plane.extent * step[0].extent * step[1].extent;
+  }
+};
+
+/// G_b[id] = sum over the positions that hold id of delta: a table of `vocabulary` rows, of which a sample uses few.
+/// Nothing that grows with the table exists a sample or a lane: a sample's used rows are its *segments* (sparse.hpp).
+struct sparse_leaf {
+  std::size_t node = 0;
+  std::size_t slot = 0;  ///< of the ids: it knows the samples' lengths
+  place ids;
+  place delta;
+  index positions = 1;
+  index delta_step = 0;  ///< from position to position; 0: one delta for all of them
+  index delta_stride = 1;
+  index width = 1;  ///< of a row
+  index vocabulary = 1;
+  index skipped = -1;    ///< an id whose row has no gradient, if any
+  index parameters = 0;  ///< row 0, in PyTorch's order
+  tied_use use;
+  std::size_t owner = 0;  ///< the leaf that is the first use of the same table: it keeps the segments of all uses
+  // Of an owner:
+  index all_positions = 0;  ///< over all uses: the most segments that a sample can have
+  bool counted = false;     ///< a segment is a multiple of the sample's one delta: only the count is kept
+  index integers = 0;       ///< where a sample's segments lie among its integers
+  index rows = 0;           ///< and among its scalars
+
+  [[nodiscard]] constexpr index size() const noexcept { return vocabulary * width; }
+};
+
+/// The first leaf of a node and the one behind its last.
+template <class Leaves>
+[[nodiscard, gnu::noinline]] constexpr std::array<std::size_t, 2> leaves_of(const Leaves& leaves, std::size_t count,
+                                                                            std::size_t node) {
+  std::size_t first = 0;
+  while (first < count && leaves[first].node < node) ++first;
+  std::size_t last = first;
+  while (last < count && leaves[last].node == node) ++last;
+  return {first, last};
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/windows.hpp - an affine layer's windows: halos, and the stride phases of the input gradient
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Does the layer take its whole input as one pixel? Then it can read it wherever it lies.
+[[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
+  return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
+         map.groups == 1 && !map.adjoint;
+}
+/// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
+/// Precondition: PyTorch numbers the image channels first, or it is one pixel.
+[[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
+  map.in_channels = static_cast<std::size_t>(in.channels);
+  map.in_size = {static_cast<std::size_t>(in.depth), static_cast<std::size_t>(in.height),
+                 static_cast<std::size_t>(in.width)};
+  map.kernel = map.in_size;
+  return map;
+}
+
+/// Zeros that the windows of one axis read beyond its end.
+[[nodiscard]] constexpr index beyond(std::size_t out, std::size_t stride, std::size_t dilation, std::size_t kernel,
+                                     std::size_t padding, std::size_t size) {
+  const auto last = static_cast<index>((out - 1) * stride + dilation * (kernel - 1) + 1);
+  return std::max<index>(0, last - static_cast<index>(padding + size));
+}
+[[nodiscard]] constexpr halo forward_halo(const affine_map& map) {
+  return {static_cast<index>(map.padding.height),
+          static_cast<index>(map.padding.width),
+          beyond(map.out_size.height, map.stride.height, map.dilation.height, map.kernel.height, map.padding.height,
+                 map.in_size.height),
+          beyond(map.out_size.width, map.stride.width, map.dilation.width, map.kernel.width, map.padding.width,
+                 map.in_size.width),
+          static_cast<index>(map.padding.depth),
+          beyond(map.out_size.depth, map.stride.depth, map.dilation.depth, map.kernel.depth, map.padding.depth,
+                 map.in_size.depth)};
+}
+[[nodiscard]] constexpr bool sees_everything_once(const affine_map& map) {
+  return map.out_size == extent{1} && map.padding == extent{0} && map.kernel == map.in_size &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint;
+}
+
+/// Along one axis: inputs i with (i + padding) mod stride == phase are reached by the taps first_tap + n·tap_step, and
+/// tap n of input first_input + q·stride reads delta at first_delta + q - n·delta_step.
+struct phase {
+  index first_input = 0;
+  index inputs = 0;
+  index first_tap = 0;
+  index tap_step = 1;
+  index taps = 0;
+  index first_delta = 0;
+  index delta_step = 1;
+};
+[[nodiscard, gnu::noinline]] constexpr phase phase_of(index number, index size, index kernel, index stride,
+                                                      index padding, index dilation) {
+  phase result;
+  result.first_input = ((number - padding) % stride + stride) % stride;
+  result.inputs = result.first_input < size ? (size - result.first_input + stride - 1) / stride : 0;
+  while (result.first_tap < kernel && (result.first_tap * dilation) % stride != number % stride) ++result.first_tap;
+  if (result.first_tap == kernel) return result;
+  while ((result.tap_step * dilation) % stride != 0) ++result.tap_step;
+  result.taps = (kernel - 1 - result.first_tap) / result.tap_step + 1;
+  result.delta_step = result.tap_step * dilation / stride;
+  result.first_delta = (result.first_input + padding - result.first_tap * dilation) / stride;
+  return result;
+}
+
+/// Calls f(plane phase, row phase, column phase) for all stride phases of the input gradient.
+template <class Function>
+inline void for_each_phase(const affine_map& map, Function&& f) {
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  for (index d = 0; d < number(map.stride.depth); ++d) {
+    const phase planes = phase_of(d, number(map.in_size.depth), number(map.kernel.depth), number(map.stride.depth),
+                                  number(map.padding.depth), number(map.dilation.depth));
+    for (index r = 0; r < number(map.stride.height); ++r) {
+      const phase rows = phase_of(r, number(map.in_size.height), number(map.kernel.height), number(map.stride.height),
+                                  number(map.padding.height), number(map.dilation.height));
+      for (index s = 0; s < number(map.stride.width); ++s) {
+        const phase columns = phase_of(s, number(map.in_size.width), number(map.kernel.width), number(map.stride.width),
+                                       number(map.padding.width), number(map.dilation.width));
+        f(planes, rows, columns);
+      }
+    }
+  }
+}
+
+/// Zeros that the input gradient's windows read before and after delta, along one axis.
+[[nodiscard]] constexpr std::array<index, 2> backward_reach(std::size_t size, std::size_t out, std::size_t kernel,
+                                                            std::size_t stride, std::size_t padding,
+                                                            std::size_t dilation) {
+  std::array<index, 2> reach{};
+  for (std::size_t number = 0; number < stride; ++number) {
+    const phase p = phase_of(static_cast<index>(number), static_cast<index>(size), static_cast<index>(kernel),
+                             static_cast<index>(stride), static_cast<index>(padding), static_cast<index>(dilation));
+    if (p.taps == 0 || p.inputs == 0) continue;
+    reach[0] = std::max(reach[0], (p.taps - 1) * p.delta_step - p.first_delta);
+    reach[1] = std::max(reach[1], p.first_delta + p.inputs - static_cast<index>(out));
+  }
+  return reach;
+}
+[[nodiscard]] constexpr halo backward_halo(const affine_map& map) {
+  const auto rows = backward_reach(map.in_size.height, map.out_size.height, map.kernel.height, map.stride.height,
+                                   map.padding.height, map.dilation.height);
+  const auto planes = backward_reach(map.in_size.depth, map.out_size.depth, map.kernel.depth, map.stride.depth,
+                                     map.padding.depth, map.dilation.depth);
+  const auto columns = backward_reach(map.in_size.width, map.out_size.width, map.kernel.width, map.stride.width,
+                                      map.padding.width, map.dilation.width);
+  return {rows[0], columns[0], rows[1], columns[1], planes[0], planes[1]};
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Are the layer's rank-2 shapes (channels, positions)?
+template <class Layer>
+[[nodiscard]] constexpr bool is_channels_first() {
+  return requires { requires Layer::channels_first; };
+}
+/// Is its derivative a function of its output?
+template <class Layer>
+[[nodiscard]] constexpr bool derives_from_output() {
+  return requires { requires Layer::derivative_from_output; };
+}
+/// Does it swap channels and positions?
+template <class Layer>
+[[nodiscard]] constexpr bool swaps_channels_and_positions() {
+  return requires { requires Layer::is_transpose; };
+}
+/// How the input of a node that reads images must be stored; no channels: any way will do.
+template <class Layer>
+[[nodiscard]] constexpr arrangement reads(node_kind kind, shape in, const affine_map& map) {
+  const bool any = kind == node_kind::affine ? takes_one_pixel(map) && in.rank() == 1
+                                             : kind != node_kind::pooling && !detail::reads_images<Layer>;
+  return any ? arrangement{.channels = 0} : arrange(in, is_channels_first<Layer>());
+}
+/// How a node stores its output; no channels: as the reader wishes.
+template <class Layer>
+[[nodiscard]] constexpr arrangement writes(node_kind kind, shape out) {
+  const bool chosen = kind == node_kind::affine || kind == node_kind::pooling || detail::reads_images<Layer>;
+  return chosen ? arrange(out, is_channels_first<Layer>()) : arrangement{.channels = 0};
+}
+/// Are the values of such a node stored as its input is?
+[[nodiscard]] constexpr bool keeps_arrangement(node_kind kind) {
+  return kind == node_kind::reshape || kind == node_kind::elementwise || kind == node_kind::branch_sum;
+}
+/// The column of pixels that a shape of rank 2 is stored as: as it is if it is one, else (positions, features).
+[[nodiscard]] constexpr arrangement column_of(shape of, arrangement now) {
+  return now.agrees_with(arrange(of, true)) ? arrange(of, true) : arrange(of, false);
+}
+/// A wish is granted, except that a sequence stays a column of positions.
+[[nodiscard]] constexpr arrangement choose(shape of, arrangement wish) {
+  if (wish.channels == 0 || (of.rank() == 2 && wish != arrange(of, true))) return arrange(of, false);
+  return wish;
+}
+
+/// How the first reader of each slot that cares wants it to be stored.
+template <class Structure>
+[[nodiscard]] constexpr std::array<arrangement, Structure::size + 1> wishes(
+    const std::array<node_row, Structure::size>& nodes, const std::array<arrangement, Structure::size>& read_as,
+    const std::array<bool, Structure::size>& transposes) {
+  std::array<arrangement, Structure::size + 1> wished{};
+  for (arrangement& each : wished) each.channels = 0;
+  for (std::size_t i = Structure::size; i-- > 0;) {
+    arrangement wish = read_as[i];
+    if (transposes[i]) {
+      const shape out = Structure::shapes[i + 1];
+      wish = choose(out, wished[i + 1]).transposed();
+      if (wished[i + 1].channels == 0) wish.channels = 0;
+    } else if (keeps_arrangement(nodes[i].kind)) {
+      wish = wished[i + 1];
+    }
+    if (wish.channels != 0) wished[Structure::inputs[i]] = wish;
+  }
+  return wished;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/input_place.hpp - may the network's input stay where the batch has it?
+
+namespace pergrad::inline v0_1::on_host {
+
+/// It may if one deferred layer alone reads it, in PyTorch's order: that layer leaves a copy of x for the chunk's sum
+/// (deferred_rows.hpp), and another in the workspace would only be read once.
+template <class Tables>
+constexpr void leave_input_in_place(Tables& t, std::size_t size) {
+  const layout& of = t.slots[0].value_layout;
+  std::size_t readers = 0;
+  for (std::size_t i = 0; i != size; ++i) {
+    const node_row& row = t.nodes[i];
+    const bool reads = t.storage[row.in] == 0 && row.kind != node_kind::reshape;
+    const bool copies =
+        (row.in2_shape.size() > 0 && t.storage[row.in2] == 0) || (row.staged && t.storage[row.staged_from] == 0);
+    if (copies || (reads && !row.deferred)) return;
+    readers += reads ? 1U : 0U;
+  }
+  t.input_in_place = readers == 1 && t.storage[size] != 0 && of.values.plain() && of.dense() && of.start == 0;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/kept_places.hpp - places of kept gradients, decided at compile time (kept_rooms.hpp)
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Has the layout neither a halo, which is set to zero once and for all, nor gaps?
+[[nodiscard]] constexpr bool is_written_whole(const layout& of) noexcept {
+  return of.size == of.values.size() && of.start == 0;
+}
+
+/// The slots that are read after the backward pass, before the next tile comes: by late leaves, by sums that are
+/// formed from x and delta, by whoever asks for the network's output. All of them where nothing comes late, or where
+/// the samples of a tile go through the network in parts, one of which may be through long before the others.
+template <std::size_t Slots, class Tables>
+constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t output) {
+  std::array<bool, Slots> lasts{};
+  for (bool& each : lasts) each = !t.has_late || t.deferred_count > 0;
+  const auto mark = [&](std::size_t node) {
+    const node_row& row = t.nodes[node];
+    for (const std::size_t which : {row.in, row.in2, row.out}) lasts[t.storage[which]] = true;
+  };
+  for (std::size_t k = 0; k != t.outer_count; ++k) {
+    if (t.outer[k].late || t.outer[k].method != norm_method::instantiate) mark(t.outer[k].node);
+  }
+  for (std::size_t k = 0; k != t.sparse_count; ++k) mark(t.sparse[k].node);
+  lasts[t.storage[output]] = true;
+  return lasts;
+}
+
+/// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
+constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
+  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
+  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
+  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
+}
+
+/// The first use of a tied block has the place, the others have the same.
+template <class Leaves>
+constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const auto& is_kept) {
+  for (std::size_t k = 0; k != count; ++k) {
+    auto& leaf = leaves[k];
+    if (!is_kept(leaf)) continue;
+    if (leaf.use.first) {
+      leaf.kept = next;
+      next += round_up(leaf.native_count());
+      continue;
+    }
+    for (std::size_t first = 0; first != k; ++first) {
+      if (leaves[first].use.first && leaves[first].native == leaf.native) leaf.kept = leaves[first].kept;
+    }
+  }
+}
+
+/// Places of all gradients that the plan keeps. Late ones lie in the first `room` elements of the workspace as far as
+/// they have room there.
+template <class Tables>
+constexpr void place_kept_gradients(Tables& t, index room) {
+  place_kept(t.elementwise, t.elementwise_count, t.kept_sample, [](const elementwise_leaf&) { return true; });
+  place_kept(t.outer, t.outer_count, t.kept_sample,
+             [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
+  index in_workspace = 0;
+  index in_room = t.tile * t.kept_sample;
+  for (std::size_t k = 0; k != t.outer_count; ++k) {
+    outer_leaf& leaf = t.outer[k];
+    if (!leaf.late) continue;
+    leaf.in_workspace = in_workspace + round_up(leaf.size()) <= room;
+    index& next = leaf.in_workspace ? in_workspace : in_room;
+    leaf.kept = next;
+    next += round_up(leaf.size());
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/leaf_tables.hpp - the factor leaves of a network: a row for each use of each block of parameters
+
+// pergrad/host/pairs_extents.hpp - which convolutions with even kernels are filtered in pairs, and what that takes
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Extents of a convolution that is filtered in pairs (pairs.hpp).
+struct pair_extents {
+  index channels = 0;
+  index outputs = 0;
+  index height = 0;  ///< of the output
+  index width = 0;
+  index kernel_rows = 0;  ///< pairs of the kernel's rows
+  index kernel_columns = 0;
+
+  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
+  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
+  [[nodiscard]] constexpr index patch_rows() const noexcept { return tile_rows() + kernel_rows - 1; }
+  [[nodiscard]] constexpr index patch_columns() const noexcept { return tile_columns() + kernel_columns - 1; }
+  /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
+  [[nodiscard]] constexpr index spread() const noexcept {
+    return round_up(patch_rows() * patch_columns() * channels) + line;
+  }
+  [[nodiscard]] constexpr index tiles() const noexcept {
+    return round_up(tile_rows() * tile_columns() * outputs) + line;
+  }
+  [[nodiscard]] constexpr index kernels() const noexcept {
+    return round_up(kernel_rows * kernel_columns * channels * outputs) + line;
+  }
+  /// Elements that forward and a sample's gradient need.
+  [[nodiscard]] constexpr index forward_room() const noexcept { return spread() + tiles(); }
+  [[nodiscard]] constexpr index gradient_room() const noexcept { return spread() + tiles() + kernels(); }
+};
+
+[[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
+  return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
+          static_cast<index>(map.out_size.height),   static_cast<index>(map.out_size.width),
+          static_cast<index>(map.kernel.height / 2), static_cast<index>(map.kernel.width / 2)};
+}
+
+/// Can the layer be formed so?
+[[nodiscard]] constexpr bool fits_in_pairs(const affine_map& map) noexcept {
+  return map.kernel.depth == 1 && map.kernel.height % 2 == 0 && map.kernel.width % 2 == 0 && map.stride == extent{1} &&
+         map.dilation == extent{1} && map.groups == 1 && !map.adjoint && map.in_size.depth == 1 &&
+         map.padding.depth == 0;
+}
+/// Is it faster so? As for F(2 x 2, 3 x 3) (winograd_extents.hpp): multiply-adds a tile, with those that the transforms
+/// are worth.
+[[nodiscard]] constexpr bool pays_in_pairs(const pair_extents& of) noexcept {
+  constexpr index fewest_outputs = 64;
+  const index products = of.kernel_rows * of.kernel_columns * of.channels * of.outputs;
+  const index filtered = 9 * products + 134 * (of.channels + of.outputs);
+  const index direct = 16 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
+  return of.height * of.width >= fewest_outputs && of.kernel_rows * of.kernel_columns >= 4 &&
+         10 * filtered <= 7 * direct;
+}
+
+/// The last tiles' patches reach one pixel further than the outputs' windows where an extent is odd.
+[[nodiscard]] constexpr halo with_whole_pairs(halo around, const pair_extents& of) noexcept {
+  around.bottom += of.height % 2;
+  around.right += of.width % 2;
+  return around;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// A sample's gradient is zero but for its segments: one summed row for each id that occurs in it (positions that hold
+// the same id must be added up before the norm is taken; Lee & Kifer 2020, arXiv:2009.03106). They are found in O(T)
+// with a hash table, and their rows are squared as they are stored, so what is clipped is what is added. Where all
+// positions share one delta, a segment is that delta times how often its id occurs, and only the count is kept.
+//
+// Segments of a chunk of samples are kept until the samples' weights are known. A table is then cut into buckets of
+// rows, and every bucket is summed up by one task, sample after sample: the bits of a sum depend on the order of the
+// samples only. Memory grows with samples x positions x width of a row, never with samples x table.
+
+// pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -4752,27 +6707,48 @@ template <class Scalar>
   });
 }
 
-/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+/// A sum over `count` elements in double: `add_vector` and `add_element` add those from element i on to a sum.
+template <class AddVector, class AddElement>
+[[nodiscard, gnu::always_inline]] inline double sum_in_double(index count, const AddVector& add_vector,
+                                                              const AddElement& add_element) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
-  vector<double> sums[2]{};
-  const index whole = count - count % (2 * width);
-  for (index i = 0; i < whole; i += 2 * width) {
-    for (index k = 0; k < 2; ++k) {
-      sums[k] += widen(load_narrow(a + i + k * width)) * widen(load_narrow(b + i + k * width));
-    }
+  vector<double> even{};
+  vector<double> odd{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    add_vector(even, i);
+    add_vector(odd, i + width);
   }
-  double total = 0;
-  const vector<double> both = sums[0] + sums[1];
-  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  for (index i = whole; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  if (i + width <= count) {
+    add_vector(even, i);
+    i += width;
+  }
+  double total = sum_of<double>(even + odd);
+  for (; i < count; ++i) add_element(total, i);
   return total;
 }
 
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
 template <class Scalar>
-[[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
-  return dot(a, a, count);
+[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  return sum_in_double(
+      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
+      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+}
+
+/// sum_i a_i^2 in double, likewise.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const Scalar* a, index count) noexcept {
+  return sum_in_double(
+      count,
+      [&](vector<double>& sum, index i) {
+        const vector<double> value = widen(load_narrow(a + i));
+        sum += value * value;
+      },
+      [&](double& sum, index i) {
+        const auto value = static_cast<double>(a[i]);
+        sum += value * value;
+      });
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -5249,6 +7225,10 @@ struct leaf_tables {
         }
       }
     });
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      leaf.one_sample = leaf.gradient_shape(1, 0, leaf.step, leaf.step_plane);
+    }
   }
 
  private:
@@ -7122,1947 +9102,6 @@ void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
 // of `left` pass by, and the sums of these rows wait in a buffer. (The blocking of Goto and van de Geijn, ACM TOMS
 // 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay.
 
-// pergrad/host/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
-
-// pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is
-// used
-//
-// The kernels know nothing of what becomes of the sums; they leave them in a small buffer, from which another function
-// of the same family finishes them (host/finish_text.hpp). So there is one set for each family and scalar type,
-// whatever the number of epilogues, and a program that uses all of them still compiles quickly.
-//
-// A kernel works on vectors as wide as its processor has, so its text (host/tile_text.hpp) is compiled once for each
-// family, under that family's target. All families do the same multiply-adds in the same order; avx512, avx2 and every
-// baseline whose flags allow a fused multiply-add therefore give the same bits, and one without rounds twice.
-
-// pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
-
-namespace pergrad::inline v0_1::limits {
-
-/// Distance from 1 to the next larger number.
-template <class Scalar>
-inline constexpr Scalar epsilon = std::numeric_limits<Scalar>::epsilon();
-/// The largest finite number.
-template <class Scalar>
-inline constexpr Scalar largest = std::numeric_limits<Scalar>::max();
-/// The smallest number above 0, subnormal.
-template <class Scalar>
-inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
-
-}  // namespace pergrad::inline v0_1::limits
-// pergrad/host/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
-
-namespace pergrad::inline v0_1::on_host {
-
-/// What becomes of the finished sums. An epilogue says so as a `request`, numbers and no code: the code belongs to the
-/// kernels, because it has to be as fast as they are (host/finish_text.hpp, `finish_vector`). None multiplies before it
-/// adds, except for squares: whether that is rounded once may differ between whole vectors and the last of a row.
-namespace epilogue {
-
-enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
-
-/// From here on, if finite, squares of floats may be added up eight at a time in float: what vanishes of at most 2^14
-/// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
-/// than 2^-32 of the sum. Otherwise each is squared in double.
-inline constexpr double least_squares_in_float = 0x1p-80;
-
-/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^5 - 1 of
-/// two times four added up in float, and room for what else rounds in double.
-inline constexpr double error_of_squares_in_float = 0x1p-21;
-
-template <class Scalar>
-struct request {
-  kind what = kind::store;
-  const Scalar* bias = nullptr;  // of store_bias
-  double* squares = nullptr;     // what they are added to, of squares_only and squares_store
-  Scalar weight = 0;             // of what lies in the output before, which is added up first:
-  Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
-};
-
-/// out = sum
-struct store {
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() const noexcept {
-    return {kind::store};
-  }
-};
-
-/// out = out + sum
-struct add {
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() const noexcept {
-    return {kind::add};
-  }
-};
-
-/// out = sum + bias[column]
-template <class Value>
-struct store_bias {
-  const Value* bias;
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() const noexcept {
-    return {kind::store_bias, bias};
-  }
-};
-template <class Value>
-store_bias(const Value*) -> store_bias<Value>;
-
-/// Adds up the squares of the sums and leaves the output alone (it may be null).
-///
-/// Squares of floats are added up eight at a time in float and those sums in double, within `error_of_squares_in_float`
-/// of the true sum; squares that no float holds, of tiny and huge numbers, are formed in double. The bound of
-/// privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the product and the family of
-/// kernels.
-template <class Value>
-class squares_only {
- public:
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() noexcept {
-    return {kind::squares_only, nullptr, &sum_};
-  }
-
-  /// Sum of the squares of everything seen so far.
-  [[nodiscard]] double sum() const noexcept { return sum_; }
-
- private:
-  double sum_ = 0;
-};
-
-/// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.
-template <class Value>
-struct earlier {
-  Value weight = 0;
-  Value* onto = nullptr;
-};
-
-/// out = sum, and adds up the squares as `squares_only` does.
-template <class Value>
-class squares_store {
- public:
-  squares_store() = default;
-  /// `before`: what becomes of the numbers whose place the sums take.
-  explicit squares_store(earlier<Value> before) noexcept : before_{before} {}
-  template <class Scalar>
-  [[nodiscard]] request<Scalar> ask() noexcept {
-    request<Scalar> both = squares_.template ask<Scalar>();
-    both.what = kind::squares_store;
-    both.weight = before_.weight;
-    both.onto = before_.onto;
-    return both;
-  }
-
-  /// Sum of the squares of everything seen so far.
-  [[nodiscard]] double sum() const noexcept { return squares_.sum(); }
-
- private:
-  squares_only<Value> squares_;
-  earlier<Value> before_;
-};
-
-}  // namespace epilogue
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// One reduction loop: its extent, and its strides (in elements) in the left and in the right operand.
-struct loop {
-  std::ptrdiff_t extent = 1;
-  std::ptrdiff_t left = 0;
-  std::ptrdiff_t right = 0;
-  friend constexpr bool operator==(const loop&, const loop&) = default;
-};
-
-namespace product_detail {
-
-/// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
-inline constexpr std::size_t tile_rows_limit = 10;
-inline constexpr std::size_t side_by_side_limit = 16;  // of rows that lie side by side on the left
-inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
-inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
-
-/// What a tile reads and where it leaves its sums. Only the innermost reduction loop may be empty.
-template <class Scalar>
-struct tile_task {
-  const Scalar* left = nullptr;
-  const Scalar* right = nullptr;
-  const loop* reduce = nullptr;                // [4]: from outer to inner, then the one around them
-  const std::ptrdiff_t* row_offset = nullptr;  // in the left operand, one for each row that is formed
-  Scalar* sums = nullptr;                      // of the tile's first row, a row `vectors * lanes` long
-  const std::ptrdiff_t* sum_offset = nullptr;  // from there, one for each row
-  std::size_t last = 0;                        // the columns that the last vector of a row has
-  std::size_t whole = 0;                       // those of a whole one
-  bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
-  std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
-  // Of rows side by side: so many vectors of what lies in their sums' place are added to `onto`, times a weight.
-  std::size_t earlier_vectors = 0;
-  std::size_t earlier_together = 0;  // for each innermost loop
-  const Scalar* earlier = nullptr;
-  Scalar* onto = nullptr;
-  Scalar weight = 0;
-};
-
-/// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
-/// are all that is left to do.
-template <class Scalar>
-struct finish_task {
-  const epilogue::request<Scalar>& how;
-  const Scalar* sums;
-  std::size_t vectors = 0;
-  std::size_t last = 0;
-  std::size_t rows = 0;
-  Scalar* out = nullptr;                       // the tile's first element; null where nothing is stored
-  const std::ptrdiff_t* row_offset = nullptr;  // in the output, one for each row of the tile
-  const Scalar* bias = nullptr;                // of the tile's first column
-  const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
-  bool stored = false;                         // the kernel has left its sums in `out`
-  std::ptrdiff_t step = 0;                     // stored: from row to row of the output
-  Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
-};
-
-/// The squares of those sums added up, whatever floats they are: each is squared in double.
-template <class Scalar>
-[[nodiscard, gnu::cold]] double squares_one_by_one(const finish_task<Scalar>& task, std::size_t columns) noexcept {
-  double total = 0;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    for (std::size_t column = 0; column < columns; ++column) {
-      const auto value = static_cast<double>(here[column]);
-      total += value * value;
-    }
-  }
-  return total;
-}
-
-template <class Scalar>
-using tile_function = void (*)(const tile_task<Scalar>&) noexcept;
-
-/// The tiles of one width.
-template <class Scalar>
-struct tile_width {
-  std::size_t vectors;
-  std::size_t max_rows;
-  const tile_function<Scalar>* by_rows;  // [rows - 1]
-  const std::size_t* formed;             // [rows - 1]: the rows that it forms, perhaps the last one more than once
-  const std::ptrdiff_t* packed;          // offsets of rows that lie side by side
-};
-
-/// The tiles of one family; `widths` are 1, 2, 4 and 8 vectors, or narrower ones again.
-template <class Scalar>
-struct tile_family {
-  std::size_t lanes;
-  tile_width<Scalar> widths[4];
-  void (*finish)(const finish_task<Scalar>&) noexcept;
-  void (*add_earlier)(const finish_task<Scalar>&) noexcept;
-  std::size_t
-      rows_side_by_side;  // of the tile of two vectors for rows that lie side by side on the left; 0: there is none
-  tile_function<Scalar> side_by_side;
-
-  /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
-  /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
-  /// vector partly empty.
-  [[nodiscard, gnu::noinline]] constexpr const tile_width<Scalar>& choose(std::size_t row_count,
-                                                                          std::size_t columns_left) const noexcept {
-    const std::size_t whole = columns_left / lanes;
-    if (whole < 4) {
-      return widths[columns_left <= lanes ? 0 : 1];
-    }
-    const auto sums_in_flight = [row_count](const tile_width<Scalar>& tiles) {
-      return row_count < tiles.max_rows
-                 ? row_count * tiles.vectors
-                 : row_count * tiles.vectors / ((row_count + tiles.max_rows - 1) / tiles.max_rows);
-    };
-    const std::size_t in_two = sums_in_flight(widths[1]);
-    const std::size_t in_four = sums_in_flight(widths[2]);
-    const std::size_t in_eight = whole < 8 ? 0 : sums_in_flight(widths[3]);
-    return widths[in_eight > in_four && in_eight > in_two ? 3 : in_four > in_two ? 2 : 1];
-  }
-};
-
-}  // namespace product_detail
-
-}  // namespace pergrad::inline v0_1::on_host
-
-#define PERGRAD_FAMILY_TEXT "pergrad/host/finish_text.hpp"
-// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
-//
-// A text like host/tile_text.hpp, whose head says what that means.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    lanes.store(out, load(sums));
-  }
-}
-
-/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
-  vector<Scalar> square = value * value;
-#if defined(__x86_64__)
-  __asm__("" : "+v"(square));
-#elif defined(__aarch64__)
-  __asm__("" : "+w"(square));
-#endif
-  return square;
-}
-
-/// sum + value^2
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
-}
-
-/// The squares of four vectors in a row added up.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  vector<Scalar> four = square_of<Scalar>(load(from));
-  four = with_square<Scalar>(four, load(from + lanes));
-  four = with_square<Scalar>(four, load(from + 2 * lanes));
-  return with_square<Scalar>(four, load(from + 3 * lanes));
-}
-
-/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
-/// apart g++ 12 makes several instructions.
-template <class Scalar>
-[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
-  if constexpr (sizeof(Scalar) == sizeof(double)) {
-    sums[0] += value;
-  } else {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    store(lanes, value);
-    sums[0] += widen(load_narrow(lanes));
-    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
-  }
-}
-
-/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
-/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
-/// hold.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const bool whole = task.last == lanes;
-  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
-  const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
-  const first_lanes<Scalar> last{task.last};
-  vector<double> sums[2]{};
-  for (std::size_t row = 0; row < rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t left = in_row;
-    for (; left >= 8; left -= 8, here += 8 * lanes) {
-      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
-    }
-    if (left >= 4) {
-      add_widened<Scalar>(sums, four_squares(here));
-      left -= 4;
-      here += 4 * lanes;
-    }
-    if (left == 0 && whole) continue;
-    vector<Scalar> rest = {};
-    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
-    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
-    add_widened<Scalar>(sums, rest);
-  }
-  const vector<double> both = sums[0] + sums[1];
-  double total = 0;
-  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
-    }
-  }
-  return total;
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  const Scalar* sums = task.sums;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t left = whole; left > 0; --left) {
-      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
-      sums += lanes;
-      out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    if (whole < task.vectors) {
-      finish_vector<How>(sums, out, bias, last);
-      sums += lanes;
-    }
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  const kind what = task.how.what;
-  if (what == kind::squares_only || what == kind::squares_store) {
-    *task.how.squares += squares(task);
-    if (what == kind::squares_only || task.stored) return;
-  }
-  if (what == kind::add) {
-    finish_rows<kind::add>(task);
-  } else if (what == kind::store_bias) {
-    finish_rows<kind::store_bias>(task);
-  } else {
-    finish_rows<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
-//
-// A text like host/tile_text.hpp, whose head says what that means.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    lanes.store(out, load(sums));
-  }
-}
-
-/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
-  vector<Scalar> square = value * value;
-#if defined(__x86_64__)
-  __asm__("" : "+v"(square));
-#elif defined(__aarch64__)
-  __asm__("" : "+w"(square));
-#endif
-  return square;
-}
-
-/// sum + value^2
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
-}
-
-/// The squares of four vectors in a row added up.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  vector<Scalar> four = square_of<Scalar>(load(from));
-  four = with_square<Scalar>(four, load(from + lanes));
-  four = with_square<Scalar>(four, load(from + 2 * lanes));
-  return with_square<Scalar>(four, load(from + 3 * lanes));
-}
-
-/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
-/// apart g++ 12 makes several instructions.
-template <class Scalar>
-[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
-  if constexpr (sizeof(Scalar) == sizeof(double)) {
-    sums[0] += value;
-  } else {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    store(lanes, value);
-    sums[0] += widen(load_narrow(lanes));
-    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
-  }
-}
-
-/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
-/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
-/// hold.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const bool whole = task.last == lanes;
-  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
-  const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
-  const first_lanes<Scalar> last{task.last};
-  vector<double> sums[2]{};
-  for (std::size_t row = 0; row < rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t left = in_row;
-    for (; left >= 8; left -= 8, here += 8 * lanes) {
-      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
-    }
-    if (left >= 4) {
-      add_widened<Scalar>(sums, four_squares(here));
-      left -= 4;
-      here += 4 * lanes;
-    }
-    if (left == 0 && whole) continue;
-    vector<Scalar> rest = {};
-    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
-    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
-    add_widened<Scalar>(sums, rest);
-  }
-  const vector<double> both = sums[0] + sums[1];
-  double total = 0;
-  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
-    }
-  }
-  return total;
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  const Scalar* sums = task.sums;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t left = whole; left > 0; --left) {
-      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
-      sums += lanes;
-      out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    if (whole < task.vectors) {
-      finish_vector<How>(sums, out, bias, last);
-      sums += lanes;
-    }
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  const kind what = task.how.what;
-  if (what == kind::squares_only || what == kind::squares_store) {
-    *task.how.squares += squares(task);
-    if (what == kind::squares_only || task.stored) return;
-  }
-  if (what == kind::add) {
-    finish_rows<kind::add>(task);
-  } else if (what == kind::store_bias) {
-    finish_rows<kind::store_bias>(task);
-  } else {
-    finish_rows<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/finish_text.hpp - one family's code for the finished sums of a tile: store, add, bias, squares
-//
-// A text like host/tile_text.hpp, whose head says what that means.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// What `How` does with one vector of sums: see host/epilogue.hpp.
-template <epilogue::kind How, class Scalar, class Lanes>
-inline void finish_vector(const Scalar* sums, Scalar* out, const Scalar* bias, const Lanes& lanes) noexcept {
-  using epilogue::kind;
-  if constexpr (How == kind::add) {
-    lanes.store(out, lanes.load(out) + load(sums));
-  } else if constexpr (How == kind::store_bias) {
-    lanes.store(out, load(sums) + lanes.load(bias));
-  } else {
-    lanes.store(out, load(sums));
-  }
-}
-
-/// value^2, rounded: no compiler fuses this product with an addition behind it instead of the addition's own.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> square_of(vector<Scalar> value) noexcept {
-  vector<Scalar> square = value * value;
-#if defined(__x86_64__)
-  __asm__("" : "+v"(square));
-#elif defined(__aarch64__)
-  __asm__("" : "+w"(square));
-#endif
-  return square;
-}
-
-/// sum + value^2
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
-}
-
-/// The squares of four vectors in a row added up.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> four_squares(const Scalar* from) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  vector<Scalar> four = square_of<Scalar>(load(from));
-  four = with_square<Scalar>(four, load(from + lanes));
-  four = with_square<Scalar>(four, load(from + 2 * lanes));
-  return with_square<Scalar>(four, load(from + 3 * lanes));
-}
-
-/// Adds `value` to vectors of double, by halves where lanes are narrower. They go through memory: of taking a register
-/// apart g++ 12 makes several instructions.
-template <class Scalar>
-[[gnu::always_inline]] inline void add_widened(vector<double> (&sums)[2], vector<Scalar> value) noexcept {
-  if constexpr (sizeof(Scalar) == sizeof(double)) {
-    sums[0] += value;
-  } else {
-    alignas(vector_bytes) Scalar lanes[vector_lanes<Scalar>];
-    store(lanes, value);
-    sums[0] += widen(load_narrow(lanes));
-    sums[1] += widen(load_narrow(lanes + vector_lanes<double>));
-  }
-}
-
-/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
-/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
-/// hold.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const bool whole = task.last == lanes;
-  const bool joined = task.stored && whole && task.step == static_cast<std::ptrdiff_t>(task.vectors * lanes);
-  const std::size_t rows = joined ? 1 : task.rows;
-  const std::size_t in_row = (whole ? task.vectors : task.vectors - 1) * (joined ? task.rows : 1);
-  const first_lanes<Scalar> last{task.last};
-  vector<double> sums[2]{};
-  for (std::size_t row = 0; row < rows; ++row) {
-    const Scalar* here =
-        task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
-    std::size_t left = in_row;
-    for (; left >= 8; left -= 8, here += 8 * lanes) {
-      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
-    }
-    if (left >= 4) {
-      add_widened<Scalar>(sums, four_squares(here));
-      left -= 4;
-      here += 4 * lanes;
-    }
-    if (left == 0 && whole) continue;
-    vector<Scalar> rest = {};
-    for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));
-    if (!whole) rest = with_square<Scalar>(rest, last.load(here));
-    add_widened<Scalar>(sums, rest);
-  }
-  const vector<double> both = sums[0] + sums[1];
-  double total = 0;
-  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
-      return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
-    }
-  }
-  return total;
-}
-
-/// Hands the sums of a tile, row by row, to `finish_vector`.
-template <epilogue::kind How, class Scalar>
-inline void finish_rows(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  const Scalar* sums = task.sums;
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    Scalar* out = task.out + task.row_offset[row];
-    const Scalar* bias = task.bias;
-    for (std::size_t left = whole; left > 0; --left) {
-      finish_vector<How>(sums, out, bias, all_lanes<Scalar>{});
-      sums += lanes;
-      out += lanes;
-      if constexpr (How == epilogue::kind::store_bias) bias += lanes;
-    }
-    if (whole < task.vectors) {
-      finish_vector<How>(sums, out, bias, last);
-      sums += lanes;
-    }
-  }
-}
-
-template <class Scalar>
-void finish(const product_detail::finish_task<Scalar>& task) noexcept {
-  using epilogue::kind;
-  const kind what = task.how.what;
-  if (what == kind::squares_only || what == kind::squares_store) {
-    *task.how.squares += squares(task);
-    if (what == kind::squares_only || task.stored) return;
-  }
-  if (what == kind::add) {
-    finish_rows<kind::add>(task);
-  } else if (what == kind::store_bias) {
-    finish_rows<kind::store_bias>(task);
-  } else {
-    finish_rows<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
-  }
-}
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
-#define PERGRAD_FAMILY_TEXT "pergrad/host/tile_text.hpp"
-// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
-//
-// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
-// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
-// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
-// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
-//
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
-}
-
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  if (rows == max_rows(vectors)) return true;
-  if (is_fallback) return false;
-  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
-}
-/// Rows of the smallest tile that forms so many.
-constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
-  return rows;
-}
-
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-  __asm__("" : "+v"(value));
-#endif
-  return value;
-}
-
-/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
-/// a slot of the units that multiply.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
-                                                                  const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors && !Whole) {
-    return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (Rows > 1 && Vectors > 2) {
-    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
-  } else {
-    return load(right + Vector * vector_lanes<Scalar>);
-  }
-}
-
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
-constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
-
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
-constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
-
-/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
-/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
-template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
-                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
-                                             const Scalar*& left_first, const Scalar*& right_first,
-                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
-                                             std::index_sequence<Slot...>) noexcept {
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
-  const Scalar* left = left_first;
-  const Scalar* right = right_first;
-  for (; count > 0; --count) {
-    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-    vector<Scalar> down = {};
-    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-     ...);
-    left += left_step;
-    right += right_step;
-  }
-  left_first = left;
-  right_first = right;
-}
-
-/// The micro-kernel.
-template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
-          class Slot = std::make_index_sequence<Rows * Vectors>>
-struct micro_kernel;
-
-template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
-struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    constexpr std::make_index_sequence<Vectors> across;
-    constexpr std::index_sequence<Slot...> slots;
-    const std::ptrdiff_t* const row_offset = task.row_offset;
-    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
-    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-    vector<Scalar> sums[Rows * Vectors] = {};
-    Scalar* const to = task.sums;
-    const std::ptrdiff_t* const to_offset = task.sum_offset;
-    Scalar* at = nullptr;
-    if (task.resumes) {
-      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
-    }
-    const Scalar* left = task.left;
-    const Scalar* right = task.right;
-    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-    const volatile loop* const volatile reduce = task.reduce;
-    const Scalar* volatile outer_left = left;
-    const Scalar* volatile outer_right = right;
-    const Scalar* volatile middle_left = left;
-    const Scalar* volatile middle_right = right;
-    volatile std::ptrdiff_t outermost = 0;
-    volatile std::ptrdiff_t outer_count = reduce[0].extent;
-    volatile std::ptrdiff_t middle_count = reduce[1].extent;
-    for (;;) {
-      const std::ptrdiff_t count = reduce[2].extent;
-      if constexpr (!has_partial_loop(Vectors)) {
-        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-      } else if (has_whole_loop(Vectors) && task.last == lanes) {
-        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-      } else {
-        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-      }
-      middle_count = middle_count - 1;
-      if (middle_count > 0) {
-        left = middle_left + reduce[1].left;
-        right = middle_right + reduce[1].right;
-      } else {
-        outer_count = outer_count - 1;
-        if (outer_count > 0) {
-          left = outer_left + reduce[0].left;
-          right = outer_right + reduce[0].right;
-        } else {
-          outermost = outermost + 1;
-          if (outermost >= reduce[3].extent) {
-            break;
-          }
-          left = task.left + outermost * reduce[3].left;
-          right = task.right + outermost * reduce[3].right;
-          outer_count = reduce[0].extent;
-        }
-        outer_left = left;
-        outer_right = right;
-        middle_count = reduce[1].extent;
-      }
-      middle_left = left;
-      middle_right = right;
-    }
-    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
-  }
-};
-
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_vectors;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
-          store(onto, load(onto) + weight * load(earlier));
-          earlier += lanes;
-          onto += lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
-/// The tiles of one width, by their rows.
-template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
-struct width;
-
-template <class Scalar, std::size_t Vectors, std::size_t... Row>
-struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
-  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
-  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
-};
-
-template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
-    vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
-     width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
-//
-// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
-// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
-// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
-// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
-//
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
-}
-
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  if (rows == max_rows(vectors)) return true;
-  if (is_fallback) return false;
-  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
-}
-/// Rows of the smallest tile that forms so many.
-constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
-  return rows;
-}
-
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-  __asm__("" : "+v"(value));
-#endif
-  return value;
-}
-
-/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
-/// a slot of the units that multiply.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
-                                                                  const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors && !Whole) {
-    return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (Rows > 1 && Vectors > 2) {
-    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
-  } else {
-    return load(right + Vector * vector_lanes<Scalar>);
-  }
-}
-
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
-constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
-
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
-constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
-
-/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
-/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
-template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
-                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
-                                             const Scalar*& left_first, const Scalar*& right_first,
-                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
-                                             std::index_sequence<Slot...>) noexcept {
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
-  const Scalar* left = left_first;
-  const Scalar* right = right_first;
-  for (; count > 0; --count) {
-    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-    vector<Scalar> down = {};
-    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-     ...);
-    left += left_step;
-    right += right_step;
-  }
-  left_first = left;
-  right_first = right;
-}
-
-/// The micro-kernel.
-template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
-          class Slot = std::make_index_sequence<Rows * Vectors>>
-struct micro_kernel;
-
-template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
-struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    constexpr std::make_index_sequence<Vectors> across;
-    constexpr std::index_sequence<Slot...> slots;
-    const std::ptrdiff_t* const row_offset = task.row_offset;
-    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
-    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-    vector<Scalar> sums[Rows * Vectors] = {};
-    Scalar* const to = task.sums;
-    const std::ptrdiff_t* const to_offset = task.sum_offset;
-    Scalar* at = nullptr;
-    if (task.resumes) {
-      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
-    }
-    const Scalar* left = task.left;
-    const Scalar* right = task.right;
-    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-    const volatile loop* const volatile reduce = task.reduce;
-    const Scalar* volatile outer_left = left;
-    const Scalar* volatile outer_right = right;
-    const Scalar* volatile middle_left = left;
-    const Scalar* volatile middle_right = right;
-    volatile std::ptrdiff_t outermost = 0;
-    volatile std::ptrdiff_t outer_count = reduce[0].extent;
-    volatile std::ptrdiff_t middle_count = reduce[1].extent;
-    for (;;) {
-      const std::ptrdiff_t count = reduce[2].extent;
-      if constexpr (!has_partial_loop(Vectors)) {
-        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-      } else if (has_whole_loop(Vectors) && task.last == lanes) {
-        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-      } else {
-        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-      }
-      middle_count = middle_count - 1;
-      if (middle_count > 0) {
-        left = middle_left + reduce[1].left;
-        right = middle_right + reduce[1].right;
-      } else {
-        outer_count = outer_count - 1;
-        if (outer_count > 0) {
-          left = outer_left + reduce[0].left;
-          right = outer_right + reduce[0].right;
-        } else {
-          outermost = outermost + 1;
-          if (outermost >= reduce[3].extent) {
-            break;
-          }
-          left = task.left + outermost * reduce[3].left;
-          right = task.right + outermost * reduce[3].right;
-          outer_count = reduce[0].extent;
-        }
-        outer_left = left;
-        outer_right = right;
-        middle_count = reduce[1].extent;
-      }
-      middle_left = left;
-      middle_right = right;
-    }
-    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
-  }
-};
-
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_vectors;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
-          store(onto, load(onto) + weight * load(earlier));
-          earlier += lanes;
-          onto += lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
-/// The tiles of one width, by their rows.
-template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
-struct width;
-
-template <class Scalar, std::size_t Vectors, std::size_t... Row>
-struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
-  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
-  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
-};
-
-template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
-    vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
-     width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/tile_text.hpp - one family of micro-kernels: a few rows times a few vectors of sums in registers
-//
-// Included once for every family that a program has (detail/every_family_text.hpp), each time into another namespace,
-// with the macros of detail/vector_text.hpp defined, behind the vectors of its width and under the family's target;
-// without them it is empty. A function has the target of the place where it is defined. So whatever has vectors in its
-// code or among its arguments is defined here or in vector_text.hpp, in the family's namespace: what is defined
-// elsewhere is compiled for the baseline, where vectors of this width are taken apart and passed in another way.
-//
-// A tile of rows x vectors of sums stays in registers for the whole reduction (the "outer product" micro-kernel of Goto
-// and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008): each step of the
-// reduction reads `vectors` vectors on the right, broadcasts `rows` numbers from the left and does rows*vectors
-// multiply-adds. The rows of a tile are addressed by a table of offsets, so a tile may span any number of short row
-// loops.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::tiles {
-
-/// Most rows of any tile: their offsets, two pointers, two steps and a count stay in general registers. A baseline that
-/// only old processors run gets by with fewer, which compile sooner; 4 x 2 sums still hide the latency of an addition.
-inline constexpr std::size_t row_limit = is_fallback ? 4 : vector_registers == 32 && vector_bytes == 16 ? 10 : 9;
-
-/// Vector registers of a tile that hold neither sums nor a row of `right`: one for the broadcast; g++ 12 for aarch64
-/// moves loads so far up that it wants more.
-inline constexpr std::size_t spare_registers = vector_registers == 32 && vector_bytes == 16 ? 5 : 1;
-
-/// Most rows of a tile that is `vectors` wide, so that nothing it uses leaves the registers.
-constexpr std::size_t max_rows(std::size_t vectors) noexcept {
-  const std::size_t fitting = (vector_registers - spare_registers) / vectors - 1;
-  return fitting < 1 ? 1 : fitting < row_limit ? fitting : row_limit;
-}
-
-/// Has this number of rows a tile of its own? Others are formed by the next larger one, and a walk takes the rows that
-/// a tile has where it can choose (blocks.hpp). What is left out costs little: a step of fewer than 8 chains waits for
-/// their additions, so that 2 or 3 rows in narrow tiles take as long as 4, and 5 to 8 rows of one vector hardly less
-/// than 9. One row is what single samples ask for.
-constexpr bool has_tile(std::size_t rows, std::size_t vectors) noexcept {
-  if (rows == max_rows(vectors)) return true;
-  if (is_fallback) return false;
-  return rows == 1 || rows == 4 || (vectors == 2 ? rows % 2 == 0 && rows > 4 : vectors > 2 && rows == 2);
-}
-/// Rows of the smallest tile that forms so many.
-constexpr std::size_t formed_for(std::size_t rows, std::size_t vectors) noexcept {
-  while (!has_tile(rows, vectors)) ++rows;
-  return rows;
-}
-
-/// `value`, which stays in its register: in wide tiles g++ would read it again from memory for every row of the tile.
-template <class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> held(vector<Scalar> value) noexcept {
-#if PERGRAD_VECTOR_BYTES == 64
-  __asm__("" : "+v"(value));
-#endif
-  return value;
-}
-
-/// Vector `Vector` of a row on the right. Only the last one of a row that is not whole is read under a mask: that costs
-/// a slot of the units that multiply.
-template <std::size_t Rows, std::size_t Vectors, std::size_t Vector, bool Whole, class Scalar>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> across_of(const Scalar* right,
-                                                                  const first_lanes<Scalar>& last) noexcept {
-  if constexpr (Vector + 1 == Vectors && !Whole) {
-    return last.load(right + Vector * vector_lanes<Scalar>);
-  } else if constexpr (Rows > 1 && Vectors > 2) {
-    return held<Scalar>(load(right + Vector * vector_lanes<Scalar>));
-  } else {
-    return load(right + Vector * vector_lanes<Scalar>);
-  }
-}
-
-/// Has a tile a loop for rows whose last vector is not whole? Only narrow ones get such rows (tile_family::choose).
-constexpr bool has_partial_loop(std::size_t vectors) noexcept { return vectors <= 2; }
-
-/// Has a tile a loop for rows of whole vectors? A mask takes a slot of the units that multiply.
-constexpr bool has_whole_loop(std::size_t vectors) noexcept { return vector_bytes >= 32 || !has_partial_loop(vectors); }
-
-/// The innermost reduction loop of `count` terms. Slot = row * Vectors + vector; every fold is over constants, so each
-/// sum is a register of its own. Not a lambda: nvcc would make it code for the device as well.
-template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::size_t... Vector, std::size_t... Slot>
-[[gnu::always_inline]] inline void innermost(std::ptrdiff_t count, const product_detail::tile_task<Scalar>& task,
-                                             const std::ptrdiff_t (&offset)[Rows], const first_lanes<Scalar>& last,
-                                             const Scalar*& left_first, const Scalar*& right_first,
-                                             vector<Scalar> (&sums)[Rows * Vectors], std::index_sequence<Vector...>,
-                                             std::index_sequence<Slot...>) noexcept {
-  const std::ptrdiff_t left_step = task.reduce[2].left;
-  const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
-  const Scalar* left = left_first;
-  const Scalar* right = right_first;
-  for (; count > 0; --count) {
-    const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
-    vector<Scalar> down = {};
-    ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
-     ...);
-    left += left_step;
-    right += right_step;
-  }
-  left_first = left;
-  right_first = right;
-}
-
-/// The micro-kernel.
-template <class Scalar, std::size_t Rows, std::size_t Vectors, class Row = std::make_index_sequence<Rows>,
-          class Slot = std::make_index_sequence<Rows * Vectors>>
-struct micro_kernel;
-
-template <class Scalar, std::size_t Rows, std::size_t Vectors, std::size_t... Row, std::size_t... Slot>
-struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::index_sequence<Slot...>> {
-  static void tile(const product_detail::tile_task<Scalar>& task) noexcept {
-    constexpr std::size_t lanes = vector_lanes<Scalar>;
-    constexpr std::make_index_sequence<Vectors> across;
-    constexpr std::index_sequence<Slot...> slots;
-    const std::ptrdiff_t* const row_offset = task.row_offset;
-    const std::ptrdiff_t offset[Rows] = {row_offset[Row]...};
-    const first_lanes<Scalar> last{has_partial_loop(Vectors) ? task.last : lanes};
-    vector<Scalar> sums[Rows * Vectors] = {};
-    Scalar* const to = task.sums;
-    const std::ptrdiff_t* const to_offset = task.sum_offset;
-    Scalar* at = nullptr;
-    if (task.resumes) {
-      ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, sums[Slot] = load(at)), ...);
-    }
-    const Scalar* left = task.left;
-    const Scalar* right = task.right;
-    // Volatile: what only the outer loops need stays in memory and leaves the registers to the innermost loop.
-    const volatile loop* const volatile reduce = task.reduce;
-    const Scalar* volatile outer_left = left;
-    const Scalar* volatile outer_right = right;
-    const Scalar* volatile middle_left = left;
-    const Scalar* volatile middle_right = right;
-    volatile std::ptrdiff_t outermost = 0;
-    volatile std::ptrdiff_t outer_count = reduce[0].extent;
-    volatile std::ptrdiff_t middle_count = reduce[1].extent;
-    for (;;) {
-      const std::ptrdiff_t count = reduce[2].extent;
-      if constexpr (!has_partial_loop(Vectors)) {
-        innermost<Rows, Vectors, true>(count, task, offset, last, left, right, sums, across, slots);
-      } else if (has_whole_loop(Vectors) && task.last == lanes) {
-        innermost<Rows, Vectors, has_whole_loop(Vectors)>(count, task, offset, last, left, right, sums, across, slots);
-      } else {
-        innermost<Rows, Vectors, false>(count, task, offset, last, left, right, sums, across, slots);
-      }
-      middle_count = middle_count - 1;
-      if (middle_count > 0) {
-        left = middle_left + reduce[1].left;
-        right = middle_right + reduce[1].right;
-      } else {
-        outer_count = outer_count - 1;
-        if (outer_count > 0) {
-          left = outer_left + reduce[0].left;
-          right = outer_right + reduce[0].right;
-        } else {
-          outermost = outermost + 1;
-          if (outermost >= reduce[3].extent) {
-            break;
-          }
-          left = task.left + outermost * reduce[3].left;
-          right = task.right + outermost * reduce[3].right;
-          outer_count = reduce[0].extent;
-        }
-        outer_left = left;
-        outer_right = right;
-        middle_count = reduce[1].extent;
-      }
-      middle_left = left;
-      middle_right = right;
-    }
-    ((at = Slot % Vectors == 0 ? to + to_offset[Slot / Vectors] : at + lanes, store(at, sums[Slot])), ...);
-  }
-};
-
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_vectors;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
-          store(onto, load(onto) + weight * load(earlier));
-          earlier += lanes;
-          onto += lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
-/// The tiles of one width, by their rows.
-template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
-struct width;
-
-template <class Scalar, std::size_t Vectors, std::size_t... Row>
-struct width<Scalar, Vectors, std::index_sequence<Row...>> {
-  static constexpr product_detail::tile_function<Scalar> by_rows[] = {
-      &micro_kernel<Scalar, formed_for(Row + 1, Vectors), Vectors>::tile...};
-  static constexpr std::size_t formed[] = {formed_for(Row + 1, Vectors)...};
-  static constexpr std::ptrdiff_t packed[] = {static_cast<std::ptrdiff_t>(Row * Vectors * vector_lanes<Scalar>)...};
-  static constexpr product_detail::tile_width<Scalar> value{Vectors, sizeof...(Row), by_rows, formed, packed};
-};
-
-template <class Scalar>
-inline constexpr product_detail::tile_family<Scalar> family{
-    vector_lanes<Scalar>,
-    {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
-     width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
-
-namespace pergrad::inline v0_1::on_host {
-
-namespace product_detail {
-
-/// The tiles of a family, which must be compiled into the program.
-template <class Scalar>
-[[nodiscard]] inline const tile_family<Scalar>& tiles_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, tiles::family<Scalar>);
-}
-
-}  // namespace product_detail
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// One row loop: its extent, and its strides (in elements) in the left operand and in the output.
-struct rows {
-  std::ptrdiff_t extent = 1;
-  std::ptrdiff_t left = 0;
-  std::ptrdiff_t out = 0;
-  friend constexpr bool operator==(const rows&, const rows&) = default;
-};
-
-/// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
-///
-/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
-struct product_shape {
-  rows row[3];
-  loop reduce[3];
-  std::ptrdiff_t columns = 0;
-  rows outer_row{};     ///< around the three row loops; volumes need it
-  loop outer_reduce{};  ///< around the three reduction loops
-  friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
-};
-
-/// The same product with the fewest loops: drops loops of extent 1, joins neighbours that step through memory as one.
-///
-/// The order of rows and of the reduction stays, so results keep their bits. Meant to be called once, at compile time.
-[[nodiscard]] constexpr product_shape coalesce(product_shape shape) noexcept {
-  if (shape.row[0].extent == 1) {
-    shape.row[0] = shape.outer_row;
-    shape.outer_row = rows{};
-  }
-  if (shape.reduce[0].extent == 1) {
-    shape.reduce[0] = shape.outer_reduce;
-    shape.outer_reduce = loop{};
-  }
-  for (int pass = 0; pass < 2; ++pass) {
-    for (int outer = 1; outer >= 0; --outer) {
-      rows& above = shape.row[outer];
-      rows& below = shape.row[outer + 1];
-      if (below.extent == 1) {
-        below = above;
-        above = rows{};
-      } else if (above.left == below.extent * below.left && above.out == below.extent * below.out) {
-        below.extent *= above.extent;
-        above = rows{};
-      }
-      loop& slow = shape.reduce[outer];
-      loop& fast = shape.reduce[outer + 1];
-      if (fast.extent == 1) {
-        fast = slow;
-        slow = loop{};
-      } else if (slow.left == fast.extent * fast.left && slow.right == fast.extent * fast.right) {
-        fast.extent *= slow.extent;
-        slow = loop{};
-      }
-    }
-  }
-  if (shape.outer_row.extent != 1 || shape.outer_reduce.extent != 1) {
-    rows& row = shape.row[0];
-    const bool row_joins = shape.outer_row.extent != 1 && shape.outer_row.left == row.extent * row.left &&
-                           shape.outer_row.out == row.extent * row.out;
-    if (row_joins) {
-      row.extent *= shape.outer_row.extent;
-      shape.outer_row = rows{};
-    }
-    loop& reduce = shape.reduce[0];
-    const bool reduce_joins = shape.outer_reduce.extent != 1 &&
-                              shape.outer_reduce.left == reduce.extent * reduce.left &&
-                              shape.outer_reduce.right == reduce.extent * reduce.right;
-    if (reduce_joins) {
-      reduce.extent *= shape.outer_reduce.extent;
-      shape.outer_reduce = loop{};
-    }
-    const bool moves =
-        (shape.outer_row.extent != 1 && row.extent == 1) || (shape.outer_reduce.extent != 1 && reduce.extent == 1);
-    if (moves) return coalesce(shape);
-  }
-  return shape;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
 namespace pergrad::inline v0_1::on_host {
 
 namespace product_detail {
@@ -9418,7 +9457,7 @@ template <class Scalar>
   task.sum_offset = rest.stored ? out_offset : packed;
   task.weight = rest.how.weight;
   const std::ptrdiff_t inner_loops = task.reduce[3].extent * task.reduce[0].extent * task.reduce[1].extent;
-  task.earlier_together = static_cast<std::size_t>((2 * most - 1) / inner_loops + 1);
+  task.earlier_together = static_cast<std::size_t>((most - 1) / inner_loops + 1);
   const Scalar* const left = task.left;
   Scalar* const sums = task.sums;
   for (std::ptrdiff_t i = 0; i < shape.outer_row.extent; ++i) {
@@ -9437,7 +9476,7 @@ template <class Scalar>
           if (onto != nullptr) {
             task.onto = rest.onto = onto + line + done * inner.out;
             task.earlier = here;
-            task.earlier_vectors = joined ? 2 * rest.rows : 0;
+            task.earlier_rows = joined ? rest.rows : 0;
             if (!joined) family.add_earlier(rest);
           }
           if (rest.stored) task.sums = here - (done - first) * inner.out;
@@ -9589,24 +9628,6 @@ struct leaf_kernel {
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 
-  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
-  /// positions.
-  [[nodiscard, gnu::noinline]] product_shape gradient_shape(index samples, index delta_sample,
-                                                            const step_axis (&step)[2],
-                                                            const step_axis& plane) const noexcept {
-    const view_axis(&view)[3] = leaf.view;
-    const index inner = view[2].extent * leaf.outputs;
-    return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
-                      {view[1].extent, view[1].x, inner},
-                      {view[2].extent, view[2].x, leaf.outputs}},
-                     {{plane.extent, plane.x, plane.delta},
-                      {step[0].extent, step[0].x, step[0].delta},
-                      {step[1].extent, step[1].x, step[1].delta}},
-                     leaf.outputs,
-                     {leaf.view_plane.extent, leaf.view_plane.x, view[0].extent * view[1].extent * inner},
-                     {samples, leaf.x.sample, delta_sample}});
-  }
-
   /// Is the gradient formed in parts?
   [[nodiscard]] constexpr bool in_parts() const noexcept { return parts::pay<Scalar>(leaf); }
   /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
@@ -9620,7 +9641,7 @@ struct leaf_kernel {
         for (index p = 0; p < plane.extent; ++p) {
           for (index i = 0; i < step[0].extent; i += lines) {
             const step_axis part[2] = {{std::min(lines, step[0].extent - i), step[0].x, step[0].delta}, step[1]};
-            product_shape shape = gradient_shape(1, 0, part, step_axis{});
+            product_shape shape = leaf.gradient_shape(1, 0, part, step_axis{});
             shape.columns = std::min(panel_block, leaf.outputs - block);
             const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
             const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
@@ -9644,11 +9665,10 @@ struct leaf_kernel {
       }
       return squares(static_cast<const Scalar*>(out), leaf.size());
     }
-    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_store<Scalar> squares_of{before};
-      product(shape, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
+      product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
       squared += squares_of.sum();
       if (before.onto != nullptr) before.onto += group_size();
     }
@@ -9661,9 +9681,8 @@ struct leaf_kernel {
       instantiate_scattered(sample, scratch);
       add_to(out, static_cast<const Scalar*>(scratch), leaf.size());
     } else {
-      const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
       for (index g = 0; g < leaf.groups; ++g) {
-        product(shape, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
+        product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
       }
     }
     return squares(static_cast<const Scalar*>(out), leaf.size());
@@ -9671,11 +9690,10 @@ struct leaf_kernel {
 
   /// ‖G_b‖² without keeping G_b, and what `rounding` says.
   [[nodiscard]] norm_part direct(index sample) const noexcept {
-    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     norm_part result = rounding(sample);
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
-      product(shape, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
+      product(leaf.one_sample, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
       result.squared += squares_of.sum();
     }
     return result;
@@ -9685,8 +9703,8 @@ struct leaf_kernel {
   [[nodiscard]] norm_part by_product(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
-      const double x_squared = view_dot(x(sample, g), x(sample, g));
-      const double delta_squared = delta_dot(delta(sample, g), delta(sample, g));
+      const double x_squared = view_squares(x(sample, g));
+      const double delta_squared = delta_squares(delta(sample, g));
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
       result.spread += spread_of(x_squared);
@@ -9720,7 +9738,7 @@ struct leaf_kernel {
       for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
-        add_position(view_dot(x_here, x_here), delta_dot(delta_here, delta_here), seen);
+        add_position(view_squares(x_here), delta_squares(delta_here), seen);
       });
       result += rounding_of(seen);
     }
@@ -9743,7 +9761,7 @@ struct leaf_kernel {
       }
       return;
     }
-    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
+    const product_shape shape = leaf.gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
     for (index g = 0; g < leaf.groups; ++g)
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
@@ -9780,7 +9798,7 @@ struct leaf_kernel {
       }
       return;
     }
-    const product_shape shape = gradient_shape(samples, sample_size, step, plane);
+    const product_shape shape = leaf.gradient_shape(samples, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
       product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
               epilogue::add{});
@@ -9832,33 +9850,37 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
-  [[nodiscard, gnu::noinline]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
+  [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
     for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
       const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
       if (joined) {
-        sum += dot(a + row, b + row, view[1].extent * view[2].extent);
+        sum += squares(from + row, view[1].extent * view[2].extent);
         continue;
       }
       for (index l = 0; l < view[1].extent; ++l) {
         const index at = row + l * view[1].x;
         if (view[2].x == 1) {
-          sum += dot(a + at, b + at, view[2].extent);
+          sum += squares(from + at, view[2].extent);
         } else {
-          sum += strided_dot(a + at, b + at, view[2].extent, view[2].x);
+          sum += strided_squares(from + at, view[2].extent, view[2].x);
         }
       }
     }
     return sum;
   }
-  [[nodiscard]] double delta_dot(const Scalar* a, const Scalar* b) const noexcept {
-    return leaf.delta_stride == 1 ? dot(a, b, leaf.outputs) : strided_dot(a, b, leaf.outputs, leaf.delta_stride);
+  [[nodiscard]] double delta_squares(const Scalar* from) const noexcept {
+    return leaf.delta_stride == 1 ? squares(from, leaf.outputs)
+                                  : strided_squares(from, leaf.outputs, leaf.delta_stride);
   }
-  [[nodiscard]] static double strided_dot(const Scalar* a, const Scalar* b, index count, index stride) noexcept {
+  [[nodiscard]] static double strided_squares(const Scalar* from, index count, index stride) noexcept {
     double sum = 0;
-    for (index i = 0; i < count; ++i) sum += static_cast<double>(a[i * stride]) * static_cast<double>(b[i * stride]);
+    for (index i = 0; i < count; ++i) {
+      const auto value = static_cast<double>(from[i * stride]);
+      sum += value * value;
+    }
     return sum;
   }
   /// The formula as it stands, for a general layer whose delta is not contiguous.
@@ -16972,11 +16994,11 @@ template <class Network, class Loss, random_generator Generator>
 //                                                         sample's share
 //   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: epsilon of the scalar; d: its smallest
 //   subnormal
-// On the host, squares of floats are added up eight at a time in float, so that `squared` may fall short by a factor of
-// 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/epilogue.hpp).
-// Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by
-// u_S |w delta_j| + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So
-// the norm of what is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+// On the host, squares of floats are added up sixteen at a time in float, so that `squared` may fall short by a factor
+// of 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/epilogue.hpp). Rounding w g_i errs by at most u_S |w g_i| + d / 2.
+// Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w delta_j| + d / 2, and then x_i carries that d
+// / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what is added is at most w N (1 + 2 u_S)
+// (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 
 namespace pergrad::inline v0_1 {
 

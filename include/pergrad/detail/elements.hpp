@@ -126,27 +126,48 @@ template <class Scalar>
   });
 }
 
-/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+/// A sum over `count` elements in double: `add_vector` and `add_element` add those from element i on to a sum.
+template <class AddVector, class AddElement>
+[[nodiscard, gnu::always_inline]] inline double sum_in_double(index count, const AddVector& add_vector,
+                                                              const AddElement& add_element) noexcept {
   constexpr auto width = static_cast<index>(vector_lanes<double>);
-  vector<double> sums[2]{};
-  const index whole = count - count % (2 * width);
-  for (index i = 0; i < whole; i += 2 * width) {
-    for (index k = 0; k < 2; ++k) {
-      sums[k] += widen(load_narrow(a + i + k * width)) * widen(load_narrow(b + i + k * width));
-    }
+  vector<double> even{};
+  vector<double> odd{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    add_vector(even, i);
+    add_vector(odd, i + width);
   }
-  double total = 0;
-  const vector<double> both = sums[0] + sums[1];
-  for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
-  for (index i = whole; i < count; ++i) total += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  if (i + width <= count) {
+    add_vector(even, i);
+    i += width;
+  }
+  double total = sum_of<double>(even + odd);
+  for (; i < count; ++i) add_element(total, i);
   return total;
 }
 
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
 template <class Scalar>
-[[nodiscard]] inline double squares(const Scalar* a, index count) noexcept {
-  return dot(a, a, count);
+[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  return sum_in_double(
+      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
+      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+}
+
+/// sum_i a_i^2 in double, likewise.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const Scalar* a, index count) noexcept {
+  return sum_in_double(
+      count,
+      [&](vector<double>& sum, index i) {
+        const vector<double> value = widen(load_narrow(a + i));
+        sum += value * value;
+      },
+      [&](double& sum, index i) {
+        const auto value = static_cast<double>(a[i]);
+        sum += value * value;
+      });
 }
 
 }  // namespace pergrad::inline v0_1::on_host

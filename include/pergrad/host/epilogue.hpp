@@ -13,13 +13,13 @@ namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// From here on, if finite, squares of floats may be added up eight at a time in float: what vanishes of at most 2^14
+/// From here on, if finite, squares of floats may be added up sixteen at a time in float: what vanishes of at most 2^14
 /// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
 /// than 2^-32 of the sum. Otherwise each is squared in double.
 inline constexpr double least_squares_in_float = 0x1p-80;
 
-/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^5 - 1 of
-/// two times four added up in float, and room for what else rounds in double.
+/// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^6 - 1 of
+/// four times four added up in float, and room for what else rounds in double.
 inline constexpr double error_of_squares_in_float = 0x1p-21;
 
 template <class Scalar>
@@ -61,10 +61,10 @@ store_bias(const Value*) -> store_bias<Value>;
 
 /// Adds up the squares of the sums and leaves the output alone (it may be null).
 ///
-/// Squares of floats are added up eight at a time in float and those sums in double, within `error_of_squares_in_float`
-/// of the true sum; squares that no float holds, of tiny and huge numbers, are formed in double. The bound of
-/// privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the product and the family of
-/// kernels.
+/// Squares of floats are added up sixteen at a time in float and those sums in double, within
+/// `error_of_squares_in_float` of the true sum; squares that no float holds, of tiny and huge numbers, are formed in
+/// double. The bound of privacy/clip.hpp has room for it. The order of the additions is fixed by the shape of the
+/// product and the family of kernels.
 template <class Value>
 class squares_only {
  public:

@@ -61,9 +61,9 @@ template <class Scalar>
   }
 }
 
-/// The squares of the sums added up: eight vectors as two times four in Scalar, those sums in double (host/epilogue.hpp
-/// says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as 0, whatever they
-/// hold.
+/// The squares of the sums added up: sixteen vectors as four times four in Scalar, those sums in double
+/// (host/epilogue.hpp says what that keeps). A vector at a row's end that is not whole counts with the others' lanes as
+/// 0, whatever they hold.
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double squares(const product_detail::finish_task<Scalar>& task) noexcept {
   constexpr std::size_t lanes = vector_lanes<Scalar>;
@@ -77,14 +77,11 @@ template <class Scalar>
     const Scalar* here =
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     std::size_t left = in_row;
-    for (; left >= 8; left -= 8, here += 8 * lanes) {
-      add_widened<Scalar>(sums, four_squares(here) + four_squares(here + 4 * lanes));
+    for (; left >= 16; left -= 16, here += 16 * lanes) {
+      add_widened<Scalar>(sums, (four_squares(here) + four_squares(here + 4 * lanes)) +
+                                    (four_squares(here + 8 * lanes) + four_squares(here + 12 * lanes)));
     }
-    if (left >= 4) {
-      add_widened<Scalar>(sums, four_squares(here));
-      left -= 4;
-      here += 4 * lanes;
-    }
+    for (; left >= 4; left -= 4, here += 4 * lanes) add_widened<Scalar>(sums, four_squares(here));
     if (left == 0 && whole) continue;
     vector<Scalar> rest = {};
     for (; left > 0; --left, here += lanes) rest = with_square<Scalar>(rest, load(here));

@@ -39,24 +39,6 @@ struct leaf_kernel {
   }
   [[nodiscard]] index group_size() const noexcept { return leaf.view_width() * leaf.outputs; }
 
-  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
-  /// positions.
-  [[nodiscard, gnu::noinline]] product_shape gradient_shape(index samples, index delta_sample,
-                                                            const step_axis (&step)[2],
-                                                            const step_axis& plane) const noexcept {
-    const view_axis(&view)[3] = leaf.view;
-    const index inner = view[2].extent * leaf.outputs;
-    return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
-                      {view[1].extent, view[1].x, inner},
-                      {view[2].extent, view[2].x, leaf.outputs}},
-                     {{plane.extent, plane.x, plane.delta},
-                      {step[0].extent, step[0].x, step[0].delta},
-                      {step[1].extent, step[1].x, step[1].delta}},
-                     leaf.outputs,
-                     {leaf.view_plane.extent, leaf.view_plane.x, view[0].extent * view[1].extent * inner},
-                     {samples, leaf.x.sample, delta_sample}});
-  }
-
   /// Is the gradient formed in parts?
   [[nodiscard]] constexpr bool in_parts() const noexcept { return parts::pay<Scalar>(leaf); }
   /// Adds the sum over samples of G_b to `out`, or writes it, of deltas that lie `delta_sample` and `step` apart:
@@ -70,7 +52,7 @@ struct leaf_kernel {
         for (index p = 0; p < plane.extent; ++p) {
           for (index i = 0; i < step[0].extent; i += lines) {
             const step_axis part[2] = {{std::min(lines, step[0].extent - i), step[0].x, step[0].delta}, step[1]};
-            product_shape shape = gradient_shape(1, 0, part, step_axis{});
+            product_shape shape = leaf.gradient_shape(1, 0, part, step_axis{});
             shape.columns = std::min(panel_block, leaf.outputs - block);
             const Scalar* x_here = x_first + b * leaf.x.sample + p * plane.x + i * step[0].x;
             const Scalar* delta_here = delta_first + b * delta_sample + p * plane.delta + i * step[0].delta + block;
@@ -94,11 +76,10 @@ struct leaf_kernel {
       }
       return squares(static_cast<const Scalar*>(out), leaf.size());
     }
-    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_store<Scalar> squares_of{before};
-      product(shape, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
+      product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
       squared += squares_of.sum();
       if (before.onto != nullptr) before.onto += group_size();
     }
@@ -111,9 +92,8 @@ struct leaf_kernel {
       instantiate_scattered(sample, scratch);
       add_to(out, static_cast<const Scalar*>(scratch), leaf.size());
     } else {
-      const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
       for (index g = 0; g < leaf.groups; ++g) {
-        product(shape, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
+        product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), epilogue::add{});
       }
     }
     return squares(static_cast<const Scalar*>(out), leaf.size());
@@ -121,11 +101,10 @@ struct leaf_kernel {
 
   /// ‖G_b‖² without keeping G_b, and what `rounding` says.
   [[nodiscard]] norm_part direct(index sample) const noexcept {
-    const product_shape shape = gradient_shape(1, 0, leaf.step, leaf.step_plane);
     norm_part result = rounding(sample);
     for (index g = 0; g < leaf.groups; ++g) {
       epilogue::squares_only<Scalar> squares_of;
-      product(shape, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
+      product(leaf.one_sample, x(sample, g), delta(sample, g), static_cast<Scalar*>(nullptr), squares_of);
       result.squared += squares_of.sum();
     }
     return result;
@@ -135,8 +114,8 @@ struct leaf_kernel {
   [[nodiscard]] norm_part by_product(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
-      const double x_squared = view_dot(x(sample, g), x(sample, g));
-      const double delta_squared = delta_dot(delta(sample, g), delta(sample, g));
+      const double x_squared = view_squares(x(sample, g));
+      const double delta_squared = delta_squares(delta(sample, g));
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
       result.spread += spread_of(x_squared);
@@ -170,7 +149,7 @@ struct leaf_kernel {
       for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
         const Scalar* x_here = x(sample, g) + x_t;
         const Scalar* delta_here = delta(sample, g) + delta_t;
-        add_position(view_dot(x_here, x_here), delta_dot(delta_here, delta_here), seen);
+        add_position(view_squares(x_here), delta_squares(delta_here), seen);
       });
       result += rounding_of(seen);
     }
@@ -193,7 +172,7 @@ struct leaf_kernel {
       }
       return;
     }
-    const product_shape shape = gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
+    const product_shape shape = leaf.gradient_shape(samples, leaf.delta.sample, leaf.step, leaf.step_plane);
     for (index g = 0; g < leaf.groups; ++g)
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
@@ -230,7 +209,7 @@ struct leaf_kernel {
       }
       return;
     }
-    const product_shape shape = gradient_shape(samples, sample_size, step, plane);
+    const product_shape shape = leaf.gradient_shape(samples, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
       product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
               epilogue::add{});
@@ -282,33 +261,37 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
-  [[nodiscard, gnu::noinline]] double view_dot(const Scalar* a, const Scalar* b) const noexcept {
+  [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
     double sum = 0;
     for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
       const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
       if (joined) {
-        sum += dot(a + row, b + row, view[1].extent * view[2].extent);
+        sum += squares(from + row, view[1].extent * view[2].extent);
         continue;
       }
       for (index l = 0; l < view[1].extent; ++l) {
         const index at = row + l * view[1].x;
         if (view[2].x == 1) {
-          sum += dot(a + at, b + at, view[2].extent);
+          sum += squares(from + at, view[2].extent);
         } else {
-          sum += strided_dot(a + at, b + at, view[2].extent, view[2].x);
+          sum += strided_squares(from + at, view[2].extent, view[2].x);
         }
       }
     }
     return sum;
   }
-  [[nodiscard]] double delta_dot(const Scalar* a, const Scalar* b) const noexcept {
-    return leaf.delta_stride == 1 ? dot(a, b, leaf.outputs) : strided_dot(a, b, leaf.outputs, leaf.delta_stride);
+  [[nodiscard]] double delta_squares(const Scalar* from) const noexcept {
+    return leaf.delta_stride == 1 ? squares(from, leaf.outputs)
+                                  : strided_squares(from, leaf.outputs, leaf.delta_stride);
   }
-  [[nodiscard]] static double strided_dot(const Scalar* a, const Scalar* b, index count, index stride) noexcept {
+  [[nodiscard]] static double strided_squares(const Scalar* from, index count, index stride) noexcept {
     double sum = 0;
-    for (index i = 0; i < count; ++i) sum += static_cast<double>(a[i * stride]) * static_cast<double>(b[i * stride]);
+    for (index i = 0; i < count; ++i) {
+      const auto value = static_cast<double>(from[i * stride]);
+      sum += value * value;
+    }
     return sum;
   }
   /// The formula as it stands, for a general layer whose delta is not contiguous.

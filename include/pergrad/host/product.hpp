@@ -113,7 +113,7 @@ template <class Scalar>
   task.sum_offset = rest.stored ? out_offset : packed;
   task.weight = rest.how.weight;
   const std::ptrdiff_t inner_loops = task.reduce[3].extent * task.reduce[0].extent * task.reduce[1].extent;
-  task.earlier_together = static_cast<std::size_t>((2 * most - 1) / inner_loops + 1);
+  task.earlier_together = static_cast<std::size_t>((most - 1) / inner_loops + 1);
   const Scalar* const left = task.left;
   Scalar* const sums = task.sums;
   for (std::ptrdiff_t i = 0; i < shape.outer_row.extent; ++i) {
@@ -132,7 +132,7 @@ template <class Scalar>
           if (onto != nullptr) {
             task.onto = rest.onto = onto + line + done * inner.out;
             task.earlier = here;
-            task.earlier_vectors = joined ? 2 * rest.rows : 0;
+            task.earlier_rows = joined ? rest.rows : 0;
             if (!joined) family.add_earlier(rest);
           }
           if (rest.stored) task.sums = here - (done - first) * inner.out;

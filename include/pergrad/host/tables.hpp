@@ -9,6 +9,7 @@
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/gram_extents.hpp>
+#include <pergrad/host/product_shape.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -140,9 +141,10 @@ struct outer_leaf {
   bool in_workspace = false;  ///< late: `kept` counts from there
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
-  std::size_t number = 0;  ///< among such leaves
-  index row_x = 0;         ///< columns of such leaves before it
-  index row_delta = 0;     ///< in a sample's row of deltas
+  std::size_t number = 0;    ///< among such leaves
+  index row_x = 0;           ///< columns of such leaves before it
+  index row_delta = 0;       ///< in a sample's row of deltas
+  product_shape one_sample;  ///< `gradient_shape` of one
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
@@ -154,6 +156,22 @@ struct outer_leaf {
   [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
   [[nodiscard]] constexpr gram_extents gram() const noexcept {
     return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
+  }
+  /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
+  /// positions; of deltas that lie `delta_sample`, `steps` and `plane` apart.
+  [[nodiscard, gnu::noinline]] constexpr product_shape gradient_shape(index samples, index delta_sample,
+                                                                      const step_axis (&steps)[2],
+                                                                      const step_axis& plane) const noexcept {
+    const index inner = view[2].extent * outputs;
+    return coalesce({{{view[0].extent, view[0].x, view[1].extent * inner},
+                      {view[1].extent, view[1].x, inner},
+                      {view[2].extent, view[2].x, outputs}},
+                     {{plane.extent, plane.x, plane.delta},
+                      {steps[0].extent, steps[0].x, steps[0].delta},
+                      {steps[1].extent, steps[1].x, steps[1].delta}},
+                     outputs,
+                     {view_plane.extent, view_plane.x, view[0].extent * view[1].extent * inner},
+                     {samples, x.sample, delta_sample}});
   }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),

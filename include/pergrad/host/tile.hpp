@@ -52,8 +52,8 @@ struct tile_task {
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
-  // Of rows side by side: so many vectors of what lies in their sums' place are added to `onto`, times a weight.
-  std::size_t earlier_vectors = 0;
+  // Of rows side by side: so many rows of what lies in their sums' place are added to `onto`, times a weight.
+  std::size_t earlier_rows = 0;
   std::size_t earlier_together = 0;  // for each innermost loop
   const Scalar* earlier = nullptr;
   Scalar* onto = nullptr;

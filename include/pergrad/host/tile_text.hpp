@@ -189,15 +189,18 @@ template <class Scalar, std::size_t... Row, std::size_t... Slot>
   const vector<Scalar> weight = splat(task.weight);
   const Scalar* earlier = task.earlier;
   Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_vectors;
+  std::size_t waiting = task.earlier_rows;
   const std::size_t together = task.earlier_together;
   for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
     for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
       for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        for (std::size_t n = waiting < together ? waiting : together; n > 0; --n, --waiting) {
+        const std::size_t rows = waiting < together ? waiting : together;
+        waiting -= rows;
+        for (std::size_t n = 0; n < rows; ++n) {
           store(onto, load(onto) + weight * load(earlier));
-          earlier += lanes;
-          onto += lanes;
+          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
+          earlier += 2 * lanes;
+          onto += 2 * lanes;
         }
         const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
         const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
