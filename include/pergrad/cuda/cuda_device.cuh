@@ -23,7 +23,8 @@
 
 #ifdef PERGRAD_PLAYED_KERNELS  // for tests with a CUDA runtime that has no device: how the host plays a kernel
 extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
-                                      void (*play)(const void* kernel, int blocks));
+                                      void (*play)(const void* kernel, int blocks),
+                                      void (*clear_padding)(void* kernel));
 #endif
 
 namespace pergrad::inline v0_1 {
@@ -261,8 +262,10 @@ class cuda_device {
     if (blocks <= 0) return;
     void (*const stub)(Kernel) = run_kernel<Kernel>;
 #ifdef PERGRAD_PLAYED_KERNELS
-    pergrad_played_kernel(reinterpret_cast<const void*>(stub), sizeof(Kernel), shared, Kernel::threads,
-                          [](const void* memory, int count) { play(*static_cast<const Kernel*>(memory), count); });
+    pergrad_played_kernel(
+        reinterpret_cast<const void*>(stub), sizeof(Kernel), shared, Kernel::threads,
+        [](const void* memory, int count) { play(*static_cast<const Kernel*>(memory), count); },
+        [](void* memory) { __builtin_clear_padding(static_cast<Kernel*>(memory)); });
 #endif
     if constexpr (shared > cuda_detail::usual_shared_bytes) {
       cuda_detail::check(

@@ -35,6 +35,7 @@ struct played_kernel {
   std::size_t shared_bytes = 0;  // of its shared memory
   int threads = 0;
   void (*play)(const void*, int) = nullptr;
+  void (*clear_padding)(void*) = nullptr;
 };
 
 struct operation {
@@ -179,7 +180,8 @@ void submit(stream_data& stream, operation next) {
   }
 }
 
-// Aligned words of a kernel's arguments that point into the host's memory: a device could not follow them.
+// Aligned words of a kernel's arguments that point into the host's memory: a device could not follow them. The bytes
+// between the members are zero; left as the stack had them, they and the integer beside them may look like a pointer.
 void look_for_host_pointers(const std::string& name, const bytes_type& arguments) {
   struct range {
     std::size_t begin, end;
@@ -231,9 +233,14 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
     blame("kernel " + name + " is launched with more shared memory than it was allowed");
     return answer(cudaErrorInvalidValue);
   }
-  const auto* first = static_cast<const unsigned char*>(arguments[0]);
-  const auto copy = std::make_shared<bytes_type>(first, first + kernel.bytes);
-  if (kernel.bytes > 4096) blame("kernel " + name + " has more than 4096 bytes of arguments");
+  alignas(64) unsigned char members[4096];
+  if (kernel.bytes > sizeof members) {
+    blame("kernel " + name + " has more than 4096 bytes of arguments");
+    return answer(cudaErrorInvalidValue);
+  }
+  std::memcpy(members, arguments[0], kernel.bytes);
+  kernel.clear_padding(members);
+  const auto copy = std::make_shared<bytes_type>(members, members + kernel.bytes);
   look_for_host_pointers(name, *copy);
   operation next;
   next.name = "kernel " + name + " " + std::to_string(grid.x) + " x " + std::to_string(block.x) + ", shared " +
@@ -326,8 +333,8 @@ bool plays_the_device() { return true; }
 
 // What the library calls when it is compiled with PERGRAD_PLAYED_KERNELS.
 extern "C" void pergrad_played_kernel(const void* stub, std::size_t bytes, std::size_t shared_bytes, int threads,
-                                      void (*play)(const void*, int)) {
-  it().played[stub] = {bytes, shared_bytes, threads, play};
+                                      void (*play)(const void*, int), void (*clear_padding)(void*)) {
+  it().played[stub] = {bytes, shared_bytes, threads, play, clear_padding};
 }
 
 extern "C" {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -67,11 +68,24 @@ struct large_kernel {
   }
 };
 
+struct padded_kernel {
+  static constexpr int threads = 32;
+  struct shared_type {};
+  int* out = nullptr;
+  int number = 0;  // four bytes of padding follow
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.once([&] { *out = number; });
+  }
+};
+
 }  // namespace cuda_device_test
 
 namespace {
 
 using cuda_device_test::large_kernel;
+using cuda_device_test::padded_kernel;
 using cuda_device_test::scale_kernel;
 
 template <class Value>
@@ -123,6 +137,20 @@ void copies_and_launches_in_order() {
   CHECK(fake_cuda::counted().kernels == 1);
   device.launch(large_kernel{sums}, 3);
   CHECK(downloaded(device, sums, 3)[2] == 20'001.0F);
+  device.release(memory);
+}
+
+// An integer and the bytes beside it, which nobody has set, may together look like an address of the host.
+void padding_is_not_a_pointer() {
+  dev::cuda_device device;
+  auto* const memory = static_cast<int*>(device.allocate(sizeof(int)));
+  alignas(padded_kernel) unsigned char place[sizeof(padded_kernel)];
+  auto* const kernel = new (place) padded_kernel{memory, 0};
+  const void* const of_the_host = place;
+  std::memcpy(place + sizeof(int*), &of_the_host, sizeof of_the_host);
+  device.launch(*kernel, 1);
+  CHECK(downloaded(device, memory, 1)[0] == kernel->number);
+  CHECK(fake_cuda::take_violations().empty());
   device.release(memory);
 }
 
@@ -210,6 +238,7 @@ void host_pointers_are_noticed() {
 int main() {
   says_what_is_missing();
   copies_and_launches_in_order();
+  padding_is_not_a_pointer();
   fresh_memory_is_not_a_number();
   many_small_uploads_do_not_wait_and_none_overtakes_another();
   replays_what_it_captured();
