@@ -13127,11 +13127,10 @@ void through_weights(const node_row& row, const Scalar* weights, index samples, 
   for (index b = 0; !in_order && inputs == nullptr && b < samples; ++b) {
     transfer(in.of, in.first + b * in.sample, plain, scratch + b * step, false);
   }
-  for (index k = 0; k < width; k += rows.panel()) {
-    Scalar* to = rows.x(row.row_x, width, k, 0);
-    for (index b = 0; b < samples; ++b) {
-      std::copy_n((inputs != nullptr ? inputs[b] : from + b * step) + k, rows.columns(width, k),
-                  to + b * rows.x_step(width, k));
+  for (index b = 0; b < samples; ++b) {  // inputs come from beyond the caches: each from front to back
+    const Scalar* const x = inputs != nullptr ? inputs[b] : from + b * step;
+    for (index k = 0; k < width; k += rows.panel()) {
+      std::copy_n(x + k, rows.columns(width, k), rows.x(row.row_x, width, k, b));
     }
   }
   Scalar* turned = scratch + round_up(width) * samples;
@@ -13149,14 +13148,16 @@ void through_weights(const node_row& row, const Scalar* weights, index samples, 
   }
 }
 
-/// x (=|+=) W^T delta for the same layer. A few rows of W at a time, so that they stream through the cache side by
-/// side. `scratch` has room for x.
+/// x (=|+=) W^T delta for the same layer. Of a W that no second cache holds a few rows at a time, so that they stream
+/// through it side by side. `scratch` has room for x.
 template <class Scalar>
 void through_weights_adjoint(const node_row& row, const Scalar* weights, index samples, images<const Scalar> in,
                              images<Scalar> out, bool accumulate, Scalar* scratch) {
-  constexpr index streams = 32;
+  constexpr index few = 32;
+  constexpr index cached = (index{1} << 19) / static_cast<index>(sizeof(Scalar));
   const auto width = static_cast<index>(row.map.view_width());
   const auto outputs = static_cast<index>(row.map.out_channels);
+  const index streams = outputs * width <= cached ? outputs : few;
   const bool in_place = out.of.values.plain() && out.of.dense();
   Scalar* to = in_place ? out.first + out.of.start : scratch;
   const index step = in_place ? out.sample : round_up(width);
