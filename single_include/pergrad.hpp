@@ -6114,7 +6114,8 @@ struct outer_leaf {
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
-  bool in_workspace = false;  ///< late: `kept` counts from there
+  bool kept_for_tile = false;  ///< its gradient, or one that joins it, is formed before the tile is cut into parts
+  bool in_workspace = false;   ///< late: `kept` counts from there
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;    ///< among such leaves
@@ -6195,7 +6196,8 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
-  index kept = 0;  ///< as of an outer_leaf
+  index kept = 0;  ///< these two as of an outer_leaf
+  bool kept_for_tile = false;
   tied_use use;
 
   [[nodiscard]] constexpr index native_count() const noexcept { return count; }
@@ -6475,13 +6477,25 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
   if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
 }
 
+/// Marks the leaves whose gradients are there before the last samples of their tile begin with the layers in front of
+/// `split`: those of the layers behind it, and of a tied block all if one is.
+template <class Leaves>
+constexpr void mark_kept_for_tile(Leaves& leaves, std::size_t count, std::size_t split) {
+  for (std::size_t k = 0; k != count; ++k) {
+    for (std::size_t other = 0; other != count; ++other) {
+      if (leaves[other].native == leaves[k].native && leaves[other].node >= split) leaves[k].kept_for_tile = true;
+    }
+  }
+}
+
 /// The first use of a tied block has the place, the others have the same.
 template <class Leaves>
-constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const auto& is_kept) {
+constexpr void place_kept(Leaves& leaves, std::size_t count, index& part, index& tile, const auto& is_kept) {
   for (std::size_t k = 0; k != count; ++k) {
     auto& leaf = leaves[k];
     if (!is_kept(leaf)) continue;
     if (leaf.use.first) {
+      index& next = leaf.kept_for_tile ? tile : part;
       leaf.kept = next;
       next += round_up(leaf.native_count());
       continue;
@@ -6492,15 +6506,18 @@ constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const 
   }
 }
 
-/// Places of all gradients that the plan keeps. Late ones lie in the first `room` elements of the workspace as far as
-/// they have room there.
+/// Places of all gradients that the plan keeps: side by side, those of a part's samples, then those of a tile's. Late
+/// ones lie in the first `room` elements of the workspace as far as they have room there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
-  place_kept(t.elementwise, t.elementwise_count, t.kept_sample, [](const elementwise_leaf&) { return true; });
-  place_kept(t.outer, t.outer_count, t.kept_sample,
+  mark_kept_for_tile(t.elementwise, t.elementwise_count, t.split);
+  mark_kept_for_tile(t.outer, t.outer_count, t.split);
+  place_kept(t.elementwise, t.elementwise_count, t.kept_part, t.kept_tile,
+             [](const elementwise_leaf&) { return true; });
+  place_kept(t.outer, t.outer_count, t.kept_part, t.kept_tile,
              [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
   index in_workspace = 0;
-  index in_room = t.tile * t.kept_sample;
+  index in_room = t.cache_tile * t.kept_part + t.tile * t.kept_tile;
   for (std::size_t k = 0; k != t.outer_count; ++k) {
     outer_leaf& leaf = t.outer[k];
     if (!leaf.late) continue;
@@ -7542,9 +7559,9 @@ struct program {
     index deferred_delta = 0;  ///< and delta
     std::size_t split = 0;     ///< nodes before it take `cache_tile` samples at a time through the network
     index cache_tile = 1;
-    index kept_size = 0;    ///< of it, what the plan instantiates
-    index kept_sample = 0;  ///< elements that a sample keeps by plan, elementwise blocks' too, late ones' not
-    bool has_late = false;  ///< are gradients of some leaf formed late?
+    index kept_size = 0;                 ///< of it, what the plan instantiates
+    index kept_part = 0, kept_tile = 0;  ///< elements that a sample keeps by plan, late ones' not: kept_places.hpp
+    bool has_late = false;               ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample, or what filtering its gradient in pairs takes
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
@@ -15852,9 +15869,12 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
 // pergrad/host/kept_rooms.hpp - where gradients lie that a tile keeps until its samples' weights are known
 //
 // Where the plan alone decides, a sample keeps what the plan instantiates, side by side; all blocks have their places
-// only where somebody asks for every gradient. Gradients that come late (leaf_tables.hpp) are formed when the backward
-// pass is through and gone before the next tile comes: they lie over what nobody reads in between, rooms for the time
-// of one call and values and gradients of layers, so that a private step takes no memory of its own for them.
+// only where somebody asks for every gradient. The layers in front of a deferred one take a tile's samples in parts,
+// and samples of different parts share the room for these layers' gradients, as they go through them one after the
+// other; the layers behind it are through with all samples before, so there each has a room of its own. Gradients that
+// come late (leaf_tables.hpp) are formed when the backward pass is through and gone before the next tile comes: they
+// lie over what nobody reads in between, rooms for the time of one call and values and gradients of layers, so that a
+// private step takes no memory of its own for them.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -15867,24 +15887,26 @@ struct kept_rooms {
   scalar* workspace;
   scalar* room;
   bool as_planned;  ///< nobody asks for more gradients than the plan forms, nor for other methods
-  index sample;     ///< from a sample's gradients to the next one's
+  index every;      ///< from a sample's gradients to the next one's where not: each in the native order
 
-  /// `takes_turns`: late gradients have one room for all samples. `every`: of a sample, in the native order.
-  kept_rooms(const run_request<scalar>& request, bool takes_turns, index every, scalar* of_workspace, scalar* of_room)
+  /// `takes_turns`: late gradients have one room for all samples.
+  kept_rooms(const run_request<scalar>& request, bool takes_turns, index of_every, scalar* of_workspace,
+             scalar* of_room)
       : workspace{of_workspace},
         room{of_room},
         as_planned{request.method == norm_method::automatic && !request.needs_every_gradient() &&
                    (takes_turns || !table.has_late)},
-        sample{as_planned ? table.kept_sample : every} {}
+        every{of_every} {}
 
-  /// All of a sample, for a block of `node`. Samples of different parts share the room for gradients of the nodes that
-  /// they go through one after the other.
-  [[nodiscard]] scalar* of_sample(index number, std::size_t node) const noexcept {
-    return room + (node + 1 <= table.split ? number % table.cache_tile : number) * sample;
-  }
+  /// All of a sample of a tile that is not cut into parts, where somebody asks for every gradient.
+  [[nodiscard]] scalar* of_sample(index number) const noexcept { return room + number * every; }
   template <class Leaf>
   [[nodiscard]] scalar* gradient(index number, const Leaf& leaf) const noexcept {
-    return of_sample(number, leaf.node) + (as_planned ? leaf.kept : leaf.native);
+    const index place = leaf.kept_for_tile ? number : number % table.cache_tile;
+    if (!as_planned) return room + place * every + leaf.native;
+    return room + leaf.kept +
+           (leaf.kept_for_tile ? table.cache_tile * table.kept_part + place * table.kept_tile
+                               : place * table.kept_part);
   }
   /// Of a late leaf, whichever sample's turn it is.
   [[nodiscard]] scalar* late_gradient(const outer_leaf& leaf) const noexcept {
@@ -17671,8 +17693,8 @@ void write_rows(void* of_worker, void* of_passes, std::size_t first, index begin
       return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
     };
     write_row<Network>(
-        state.kept.of_sample(b, 0), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted,
-        weight_of, row);
+        state.kept.of_sample(b), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted, weight_of,
+        row);
   }
 }
 

@@ -60,6 +60,14 @@ static_assert(std::ranges::any_of(table_of<stacked_problem>.outer,
               std::ranges::any_of(table_of<stacked_problem>.outer,
                                   [](const auto& leaf) { return leaf.late && leaf.node == 1; }));
 
+/// A block that is used both before and behind the first large one: by layers that take few samples at a time, and by
+/// some that take more.
+using tied_network =
+    pg::basic_network<double, pg::shape{64}, pg::tied<0, pg::linear<64>>, pg::tanh, pg::linear<512>, pg::tanh,
+                      pg::linear<64>, pg::tanh, pg::tied<0, pg::linear<64>>, pg::tanh, pg::linear<3>>;
+using tied_problem = problem<tied_network, pg::mean_squared_error>;
+static_assert(table_of<tied_problem>.cache_tile < table_of<tied_problem>.tile && table_of<tied_problem>.split > 0);
+
 /// Norms and sums of many kinds against the rows of `p`, in every way that `ways` names.
 template <class Problem>
 void check_against_rows(std::size_t count) {
@@ -209,6 +217,7 @@ void check_left_out() {
 BOOST_AUTO_TEST_CASE(an_image_against_its_rows) { check_against_rows<image_problem>(21); }
 BOOST_AUTO_TEST_CASE(dense_layers_against_their_rows) { check_against_rows<dense_problem>(19); }
 BOOST_AUTO_TEST_CASE(a_recurrent_layer_against_its_rows) { check_against_rows<recurrent_problem>(19); }
+BOOST_AUTO_TEST_CASE(a_block_on_both_sides_of_a_large_one_against_its_rows) { check_against_rows<tied_problem>(37); }
 BOOST_AUTO_TEST_CASE(a_recurrent_layer_on_any_number_of_threads) { check_bits<recurrent_float>(); }
 BOOST_AUTO_TEST_CASE(a_large_first_layer_below_a_larger_one_against_its_rows) {
   check_against_rows<stacked_problem>(9);

@@ -138,7 +138,7 @@ constexpr std::size_t lane_bytes = static_cast<std::size_t>(pg::on_host::program
 template <class Network>
 void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
   constexpr const auto& t = pg::on_host::program<Network>::table;
-  constexpr auto kept = static_cast<std::size_t>(t.tile * t.kept_sample) * sizeof(float);
+  constexpr auto kept = static_cast<std::size_t>(t.cache_tile * t.kept_part + t.tile * t.kept_tile) * sizeof(float);
   constexpr std::size_t shared = Network::parameter_count * 2 * sizeof(float);
   const std::size_t small = bytes_of_steps<Network, true>(16, 1);
   const std::size_t middle = bytes_of_steps<Network, true>(256, 1);

@@ -42,13 +42,25 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
   if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
 }
 
+/// Marks the leaves whose gradients are there before the last samples of their tile begin with the layers in front of
+/// `split`: those of the layers behind it, and of a tied block all if one is.
+template <class Leaves>
+constexpr void mark_kept_for_tile(Leaves& leaves, std::size_t count, std::size_t split) {
+  for (std::size_t k = 0; k != count; ++k) {
+    for (std::size_t other = 0; other != count; ++other) {
+      if (leaves[other].native == leaves[k].native && leaves[other].node >= split) leaves[k].kept_for_tile = true;
+    }
+  }
+}
+
 /// The first use of a tied block has the place, the others have the same.
 template <class Leaves>
-constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const auto& is_kept) {
+constexpr void place_kept(Leaves& leaves, std::size_t count, index& part, index& tile, const auto& is_kept) {
   for (std::size_t k = 0; k != count; ++k) {
     auto& leaf = leaves[k];
     if (!is_kept(leaf)) continue;
     if (leaf.use.first) {
+      index& next = leaf.kept_for_tile ? tile : part;
       leaf.kept = next;
       next += round_up(leaf.native_count());
       continue;
@@ -59,15 +71,18 @@ constexpr void place_kept(Leaves& leaves, std::size_t count, index& next, const 
   }
 }
 
-/// Places of all gradients that the plan keeps. Late ones lie in the first `room` elements of the workspace as far as
-/// they have room there.
+/// Places of all gradients that the plan keeps: side by side, those of a part's samples, then those of a tile's. Late
+/// ones lie in the first `room` elements of the workspace as far as they have room there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
-  place_kept(t.elementwise, t.elementwise_count, t.kept_sample, [](const elementwise_leaf&) { return true; });
-  place_kept(t.outer, t.outer_count, t.kept_sample,
+  mark_kept_for_tile(t.elementwise, t.elementwise_count, t.split);
+  mark_kept_for_tile(t.outer, t.outer_count, t.split);
+  place_kept(t.elementwise, t.elementwise_count, t.kept_part, t.kept_tile,
+             [](const elementwise_leaf&) { return true; });
+  place_kept(t.outer, t.outer_count, t.kept_part, t.kept_tile,
              [](const outer_leaf& leaf) { return leaf.method == norm_method::instantiate && !leaf.late; });
   index in_workspace = 0;
-  index in_room = t.tile * t.kept_sample;
+  index in_room = t.cache_tile * t.kept_part + t.tile * t.kept_tile;
   for (std::size_t k = 0; k != t.outer_count; ++k) {
     outer_leaf& leaf = t.outer[k];
     if (!leaf.late) continue;

@@ -63,8 +63,8 @@ void write_rows(void* of_worker, void* of_passes, std::size_t first, index begin
       return weighted ? weights[request.row_weights->per_layer ? table.layer_group[node] : 0] : scalar{1};
     };
     write_row<Network>(
-        state.kept.of_sample(b, 0), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted,
-        weight_of, row);
+        state.kept.of_sample(b), [&](std::size_t leaf) { return state.sparse.of(first, leaf, b); }, weighted, weight_of,
+        row);
   }
 }
 

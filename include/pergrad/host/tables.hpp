@@ -138,7 +138,8 @@ struct outer_leaf {
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
-  bool in_workspace = false;  ///< late: `kept` counts from there
+  bool kept_for_tile = false;  ///< its gradient, or one that joins it, is formed before the tile is cut into parts
+  bool in_workspace = false;   ///< late: `kept` counts from there
   // Where the sum is formed a chunk at a time (deferred.hpp):
   bool deferred = false;
   std::size_t number = 0;    ///< among such leaves
@@ -219,7 +220,8 @@ struct elementwise_leaf {
   index other_stride = 1;
   index parameters = 0;
   index native = 0;
-  index kept = 0;  ///< as of an outer_leaf
+  index kept = 0;  ///< these two as of an outer_leaf
+  bool kept_for_tile = false;
   tied_use use;
 
   [[nodiscard]] constexpr index native_count() const noexcept { return count; }
