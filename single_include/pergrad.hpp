@@ -1803,8 +1803,8 @@ struct host_costs {
 /// sums stay in the cache while the tiles of a lane are added to them.
 inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
-/// Is a block's sum formed a chunk of samples at a time?
-[[nodiscard]] constexpr bool is_deferred(block_size block, std::size_t scalar_bytes) noexcept {
+/// Is a block so large that its sum is best formed a chunk of samples at a time?
+[[nodiscard]] constexpr bool pays_to_defer(block_size block, std::size_t scalar_bytes) noexcept {
   return block.positions == 1 && block.groups == 1 && block.view * block.outputs * scalar_bytes >= deferral_bytes;
 }
 
@@ -3055,6 +3055,8 @@ struct gram_extents {
 
 #include <cstring>
 
+// pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
+
 // pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
 
 namespace pergrad::inline v0_1::limits {
@@ -3070,6 +3072,13 @@ template <class Scalar>
 inline constexpr Scalar least_subnormal = std::numeric_limits<Scalar>::denorm_min();
 
 }  // namespace pergrad::inline v0_1::limits
+// pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
+//
+// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
+// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
+// among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
+// processors have one family, the baseline.
+
 // pergrad/detail/processor.hpp - which families of kernels a program has and which of them runs here
 
 #include <atomic>
@@ -3191,12 +3200,6 @@ inline bool use_kernel_family(kernel_family family) noexcept {
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/detail/vector.hpp - the widest vectors that the build's flags allow, and which kernels a program has
-//
-// Three families of kernels exist for x86-64: avx512, avx2 (with fused multiply-add) and baseline, which is whatever
-// the flags allow below that. The family of the flags, and what goes beyond it, is compiled; host/tile.hpp chooses
-// among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
-// processors have one family, the baseline.
 
 #define PERGRAD_FAMILY_TEXT "pergrad/detail/vector_text.hpp"
 // pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
@@ -4075,6 +4078,198 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #undef PERGRAD_FAMILY_TEXT
 #endif  // PERGRAD_FAMILY_TEXT
+
+namespace pergrad::inline v0_1::on_host {
+
+#if PERGRAD_VECTORS_ON_DEVICE
+/// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
+/// where the compiler takes no vectors in such functions.
+template <class Scalar>
+using pack = vector<Scalar>;
+
+/// for_each_vector for `pack`s.
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for_each_vector<Scalar>(count, f);
+}
+/// f(x) where f calls such functions.
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  return f(x);
+}
+#else
+template <class Scalar>
+using pack = Scalar;
+
+template <class Scalar>
+struct one_element {
+  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
+  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
+};
+template <class Scalar, class Function>
+inline void for_each_pack(index count, Function&& f) {
+  for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
+}
+template <class Scalar, class Function>
+[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
+  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
+  return x;
+}
+#endif
+
+/// f(f(a, b), ...) of a vector's lanes, halves with halves.
+template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
+[[nodiscard]] inline Scalar across_lanes(vector<Scalar> values, const Function& f) noexcept {
+  if constexpr (Distance == 0) {
+    return values[0];
+  } else {
+    vector<Scalar> moved{};
+#if PERGRAD_PACKS_IN_BUILTINS
+    moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
+      return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
+    }
+    (std::make_index_sequence<vector_lanes<Scalar>>{});
+#else
+    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) moved[lane] = values[lane ^ Distance];
+#endif
+    return across_lanes<Scalar, Distance / 2>(f(values, moved), f);
+  }
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar sum_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a + b}; });
+}
+template <class Scalar>
+[[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
+  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
+}
+
+template <class Scalar>
+[[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
+  for_each_vector<Scalar>(
+      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
+}
+/// to += weight * from
+template <class Scalar>
+[[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+  });
+}
+/// A stretch of elements and what it is multiplied by.
+template <class Scalar>
+struct scaled_stretch {
+  Scalar weight = 0;
+  const Scalar* from = nullptr;
+};
+/// to += weight * from of as many terms as `Index`, one after the other, from element `first` of each on.
+template <class Scalar, std::size_t... Index>
+[[gnu::noinline]] void add_scaled_terms(Scalar* to, const scaled_stretch<Scalar>* terms, index first, index count,
+                                        std::index_sequence<Index...>) {
+  const vector<Scalar> weights[] = {splat(terms[Index].weight)...};
+  const Scalar* const from[] = {terms[Index].from + first...};
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    vector<Scalar> total = lanes.load(to + i);
+    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
+    lanes.store(to + i, total);
+  });
+}
+/// The same for any number of terms, a few in one pass over `to`.
+template <class Scalar>
+inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>> terms, index first, index count) {
+  for (; terms.size() >= 4; terms = terms.subspan(4)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<4>{});
+  }
+  for (; terms.size() >= 2; terms = terms.subspan(2)) {
+    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
+  }
+  if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
+}
+/// to += weight * from^2
+template <class Scalar>
+[[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
+  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
+    const vector<Scalar> value = lanes.load(from + i);
+    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+  });
+}
+
+/// A sum over `count` elements in double: `add_vector` and `add_element` add those from element i on to a sum.
+template <class AddVector, class AddElement>
+[[nodiscard, gnu::always_inline]] inline double sum_in_double(index count, const AddVector& add_vector,
+                                                              const AddElement& add_element) noexcept {
+  constexpr auto width = static_cast<index>(vector_lanes<double>);
+  vector<double> even{};
+  vector<double> odd{};
+  index i = 0;
+  for (; i + 2 * width <= count; i += 2 * width) {
+    add_vector(even, i);
+    add_vector(odd, i + width);
+  }
+  if (i + width <= count) {
+    add_vector(even, i);
+    i += width;
+  }
+  double total = sum_of<double>(even + odd);
+  for (; i < count; ++i) add_element(total, i);
+  return total;
+}
+
+/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
+  return sum_in_double(
+      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
+      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+}
+
+/// sum_i a_i^2, where each is squared in double: those of floats are exact there.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares_in_double(const Scalar* a, index count) noexcept {
+  return sum_in_double(
+      count,
+      [&](vector<double>& sum, index i) {
+        const vector<double> value = widen(load_narrow(a + i));
+        sum += value * value;
+      },
+      [&](double& sum, index i) {
+        const auto value = static_cast<double>(a[i]);
+        sum += value * value;
+      });
+}
+
+/// From here on, if finite, sums of squares of floats may be added up a few at a time in float: what vanishes of at
+/// most 2^14 numbers, whole squares below the smallest normal float where a program has such results flushed to zero,
+/// is less than 2^-32 of the sum. Otherwise each is squared in double.
+inline constexpr double least_squares_in_float = 0x1p-80;
+
+/// sum_i a_i^2 in double. Squares of floats are added up four at a time in float, each rounded three times at most: the
+/// product of two such sums is within 2^-21 of the true one (host/epilogue.hpp).
+template <class Scalar>
+[[nodiscard, gnu::noinline]] double squares(const Scalar* a, index count) noexcept {
+  if constexpr (sizeof(Scalar) < sizeof(double)) {
+    constexpr auto lanes = static_cast<index>(vector_lanes<Scalar>);
+    vector<double> sums[2] = {};
+    index i = 0;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      const vector<Scalar> first = load(a + i);
+      const vector<Scalar> second = load(a + i + lanes);
+      const vector<Scalar> third = load(a + i + 2 * lanes);
+      const vector<Scalar> fourth = load(a + i + 3 * lanes);
+      // Through memory: of taking a register apart g++ 12 makes several instructions.
+      alignas(64) Scalar four[vector_lanes<Scalar>];
+      store(four, (first * first + second * second) + (third * third + fourth * fourth));
+      sums[0] += widen(load_narrow(four));
+      sums[1] += widen(load_narrow(four + lanes / 2));
+    }
+    const double total = sum_of<double>(sums[0] + sums[1]) + squares_in_double(a + i, count - i);
+    const double least = least_squares_in_float * (1 + static_cast<double>(count >> 14));
+    if (total >= least && total <= limits::largest<double>) return total;
+  }
+  return squares_in_double(a, count);
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/epilogue.hpp - what the host's product does with its finished sums: store, add, bias, squares
 
 namespace pergrad::inline v0_1::on_host {
@@ -4085,11 +4280,6 @@ namespace pergrad::inline v0_1::on_host {
 namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
-
-/// From here on, if finite, squares of floats may be added up sixteen at a time in float: what vanishes of at most 2^14
-/// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
-/// than 2^-32 of the sum. Otherwise each is squared in double.
-inline constexpr double least_squares_in_float = 0x1p-80;
 
 /// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^6 - 1 of
 /// four times four added up in float, and room for what else rounds in double.
@@ -4218,7 +4408,8 @@ struct tile_task {
   std::size_t last = 0;                        // the columns that the last vector of a row has
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
-  std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
+  std::ptrdiff_t left_ahead = 0;               // from a term on the left to what to fetch into the cache meanwhile
+  std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide tiles fetch into the second cache
   // Of rows side by side: so many rows of what lies in their sums' place are added to `onto`, times a weight.
   std::size_t earlier_rows = 0;
   std::size_t earlier_together = 0;  // for each innermost loop
@@ -4444,7 +4635,7 @@ template <class Scalar>
   double total = 0;
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+    if (!(total >= least_squares_in_float && total <= limits::largest<double>)) {
       return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
@@ -4658,7 +4849,7 @@ template <class Scalar>
   double total = 0;
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+    if (!(total >= least_squares_in_float && total <= limits::largest<double>)) {
       return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
@@ -4873,7 +5064,7 @@ template <class Scalar>
   double total = 0;
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+    if (!(total >= least_squares_in_float && total <= limits::largest<double>)) {
       return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }
@@ -5088,12 +5279,14 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
                                              std::index_sequence<Slot...>) noexcept {
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
+  const std::ptrdiff_t left_ahead = task.left_ahead;
+  const std::ptrdiff_t right_ahead = task.right_ahead;
   const Scalar* left = left_first;
   const Scalar* right = right_first;
   for (; count > 0; --count) {
     const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + left_ahead);  // of most rows: a register is left
+    if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
       sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
@@ -5395,12 +5588,14 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
                                              std::index_sequence<Slot...>) noexcept {
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
+  const std::ptrdiff_t left_ahead = task.left_ahead;
+  const std::ptrdiff_t right_ahead = task.right_ahead;
   const Scalar* left = left_first;
   const Scalar* right = right_first;
   for (; count > 0; --count) {
     const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + left_ahead);  // of most rows: a register is left
+    if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
       sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
@@ -5703,12 +5898,14 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
                                              std::index_sequence<Slot...>) noexcept {
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
+  const std::ptrdiff_t left_ahead = task.left_ahead;
+  const std::ptrdiff_t right_ahead = task.right_ahead;
   const Scalar* left = left_first;
   const Scalar* right = right_first;
   for (; count > 0; --count) {
     const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + left_ahead);  // of most rows: a register is left
+    if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
       sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
@@ -5924,8 +6121,9 @@ struct product_shape {
   rows row[3];
   loop reduce[3];
   std::ptrdiff_t columns = 0;
-  rows outer_row{};     ///< around the three row loops; volumes need it
-  loop outer_reduce{};  ///< around the three reduction loops
+  rows outer_row{};               ///< around the three row loops; volumes need it
+  loop outer_reduce{};            ///< around the three reduction loops
+  std::ptrdiff_t next_right = 0;  ///< from a term on the right to what the next product reads there; 0: nothing known
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 
@@ -6607,169 +6805,6 @@ struct pair_extents {
 // rows, and every bucket is summed up by one task, sample after sample: the bits of a sum depend on the order of the
 // samples only. Memory grows with samples x positions x width of a row, never with samples x table.
 
-// pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
-
-namespace pergrad::inline v0_1::on_host {
-
-#if PERGRAD_VECTORS_ON_DEVICE
-/// What the functions of layers that are marked for device compilation get on the host: a whole vector; one element
-/// where the compiler takes no vectors in such functions.
-template <class Scalar>
-using pack = vector<Scalar>;
-
-/// for_each_vector for `pack`s.
-template <class Scalar, class Function>
-inline void for_each_pack(index count, Function&& f) {
-  for_each_vector<Scalar>(count, f);
-}
-/// f(x) where f calls such functions.
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  return f(x);
-}
-#else
-template <class Scalar>
-using pack = Scalar;
-
-template <class Scalar>
-struct one_element {
-  [[nodiscard]] Scalar load(const Scalar* from) const noexcept { return *from; }
-  void store(Scalar* to, Scalar value) const noexcept { *to = value; }
-};
-template <class Scalar, class Function>
-inline void for_each_pack(index count, Function&& f) {
-  for (index i = 0; i < count; ++i) f(i, one_element<Scalar>{});
-}
-template <class Scalar, class Function>
-[[nodiscard]] inline vector<Scalar> in_packs(std::type_identity_t<vector<Scalar>> x, Function&& f) noexcept {
-  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) x[lane] = f(Scalar{x[lane]});
-  return x;
-}
-#endif
-
-/// f(f(a, b), ...) of a vector's lanes, halves with halves.
-template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class Function>
-[[nodiscard]] inline Scalar across_lanes(vector<Scalar> values, const Function& f) noexcept {
-  if constexpr (Distance == 0) {
-    return values[0];
-  } else {
-    vector<Scalar> moved{};
-#if PERGRAD_PACKS_IN_BUILTINS
-    moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
-      return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
-    }
-    (std::make_index_sequence<vector_lanes<Scalar>>{});
-#else
-    for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) moved[lane] = values[lane ^ Distance];
-#endif
-    return across_lanes<Scalar, Distance / 2>(f(values, moved), f);
-  }
-}
-template <class Scalar>
-[[nodiscard]] inline Scalar sum_of(vector<Scalar> values) noexcept {
-  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a + b}; });
-}
-template <class Scalar>
-[[nodiscard]] inline Scalar largest_of(vector<Scalar> values) noexcept {
-  return across_lanes<Scalar>(values, [](vector<Scalar> a, vector<Scalar> b) { return vector<Scalar>{a < b ? b : a}; });
-}
-
-template <class Scalar>
-[[gnu::noinline]] void add_to(Scalar* to, const Scalar* from, index count) {
-  for_each_vector<Scalar>(
-      count, [&](index i, const auto& lanes) { lanes.store(to + i, lanes.load(to + i) + lanes.load(from + i)); });
-}
-/// to += weight * from
-template <class Scalar>
-[[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
-  });
-}
-/// A stretch of elements and what it is multiplied by.
-template <class Scalar>
-struct scaled_stretch {
-  Scalar weight = 0;
-  const Scalar* from = nullptr;
-};
-/// to += weight * from of as many terms as `Index`, one after the other, from element `first` of each on.
-template <class Scalar, std::size_t... Index>
-[[gnu::noinline]] void add_scaled_terms(Scalar* to, const scaled_stretch<Scalar>* terms, index first, index count,
-                                        std::index_sequence<Index...>) {
-  const vector<Scalar> weights[] = {splat(terms[Index].weight)...};
-  const Scalar* const from[] = {terms[Index].from + first...};
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    vector<Scalar> total = lanes.load(to + i);
-    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
-    lanes.store(to + i, total);
-  });
-}
-/// The same for any number of terms, a few in one pass over `to`.
-template <class Scalar>
-inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>> terms, index first, index count) {
-  for (; terms.size() >= 4; terms = terms.subspan(4)) {
-    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<4>{});
-  }
-  for (; terms.size() >= 2; terms = terms.subspan(2)) {
-    add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
-  }
-  if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
-}
-/// to += weight * from^2
-template <class Scalar>
-[[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
-  for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    const vector<Scalar> value = lanes.load(from + i);
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
-  });
-}
-
-/// A sum over `count` elements in double: `add_vector` and `add_element` add those from element i on to a sum.
-template <class AddVector, class AddElement>
-[[nodiscard, gnu::always_inline]] inline double sum_in_double(index count, const AddVector& add_vector,
-                                                              const AddElement& add_element) noexcept {
-  constexpr auto width = static_cast<index>(vector_lanes<double>);
-  vector<double> even{};
-  vector<double> odd{};
-  index i = 0;
-  for (; i + 2 * width <= count; i += 2 * width) {
-    add_vector(even, i);
-    add_vector(odd, i + width);
-  }
-  if (i + width <= count) {
-    add_vector(even, i);
-    i += width;
-  }
-  double total = sum_of<double>(even + odd);
-  for (; i < count; ++i) add_element(total, i);
-  return total;
-}
-
-/// sum_i a_i b_i in double. Products of floats are exact there, so only the additions round.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
-  return sum_in_double(
-      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
-      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
-}
-
-/// sum_i a_i^2 in double, likewise.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] double squares(const Scalar* a, index count) noexcept {
-  return sum_in_double(
-      count,
-      [&](vector<double>& sum, index i) {
-        const vector<double> value = widen(load_narrow(a + i));
-        sum += value * value;
-      },
-      [&](double& sum, index i) {
-        const auto value = static_cast<double>(a[i]);
-        sum += value * value;
-      });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
 namespace pergrad::inline v0_1::on_host {
 
 /// Parts of a table that are summed up independently.
@@ -7057,11 +7092,23 @@ struct leaf_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
 
-  /// Is the sum of this affine node's weights formed a chunk at a time? Of shared weights it is not.
-  static constexpr bool defers(const node_row& row, std::size_t node) {
-    const affine_map& map = row.map;
-    return row.whole_view && !map.adjoint && row.parameter_count > 0 && !use_of(node).shared() &&
-           is_deferred({1, map.view_width(), map.out_channels, map.groups}, sizeof(typename Program::scalar));
+  /// Is the sum of this affine node's weights formed a chunk at a time? That of a large block is, and those of all
+  /// behind it that have one position, whatever their size: they go through whole tiles anyway.
+  static constexpr bool defers(const tables& t, std::size_t node) {
+    if (!may_be_deferred(t.nodes[node], node)) return false;
+    for (std::size_t i = 0; i <= node; ++i) {
+      const affine_map& map = t.nodes[i].map;
+      if (may_be_deferred(t.nodes[i], i) &&
+          pays_to_defer({1, map.view_width(), map.out_channels, map.groups}, sizeof(typename Program::scalar))) {
+        return true;
+      }
+    }
+    return false;
+  }
+  /// Of shared weights it is not.
+  static constexpr bool may_be_deferred(const node_row& row, std::size_t node) {
+    return row.kind == node_kind::affine && row.whole_view && !row.map.adjoint && row.map.groups == 1 &&
+           row.parameter_count > 0 && !use_of(node).shared();
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
@@ -7745,7 +7792,7 @@ struct program {
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
-        row.deferred = leaf_tables<program>::defers(row, i);
+        row.deferred = leaf_tables<program>::defers(t, i);
         if (row.deferred) {  // its weights are read where they lie
           scratch = std::max(scratch, round_up(static_cast<index>(row.map.view_width())) +
                                           round_up(static_cast<index>(row.map.out_channels)));
@@ -9537,7 +9584,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
-  if (shape.row[2].left == 1) task.ahead = fetch_ahead;
+  if (shape.row[2].left == 1) task.left_ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, columns - column);
@@ -9567,8 +9614,14 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       const std::size_t rows_to_square = bytes_to_square / (chosen.vectors * lanes * sizeof(Scalar));
       std::size_t squared = 0;  // rows
       std::size_t formed = 0;
+      std::size_t fetched = 0;  // columns of what the next product reads
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
+        if (shape.next_right != 0) {  // a line of every row with each of the first tiles
+          task.right_ahead =
+              fetched < chosen.vectors * lanes ? shape.next_right + static_cast<std::ptrdiff_t>(fetched) : 0;
+          fetched += 64 / sizeof(Scalar);
+        }
         const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;
@@ -13146,8 +13199,13 @@ void through_weights(const node_row& row, const Scalar* weights, index samples, 
   }
   for (index b = 0; b < samples; ++b) {  // inputs come from beyond the caches: each from front to back
     const Scalar* const x = inputs != nullptr ? inputs[b] : from + b * step;
+    const Scalar* const next = inputs != nullptr && b + 1 < samples ? inputs[b + 1] : x;
     for (index k = 0; k < width; k += rows.panel()) {
-      std::copy_n(x + k, rows.columns(width, k), rows.x(row.row_x, width, k, b));
+      Scalar* const to = rows.x(row.row_x, width, k, b);
+      for_each_vector<Scalar>(rows.columns(width, k), [&](index i, const auto& lanes) {
+        __builtin_prefetch(next + k + i);
+        lanes.store(to + i, lanes.load(x + k + i));
+      });
     }
   }
   Scalar* turned = scratch + round_up(width) * samples;
@@ -15339,10 +15397,11 @@ struct deferred_sum {
     }
     const index width = leaf.view_width();
     for (index k = 0; k < width; k += rows.panel()) {
-      const product_shape shape{{{}, {}, {count, 1, width}},
-                                {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
-                                rows.columns(width, k)};
+      product_shape shape{{{}, {}, {count, 1, width}},
+                          {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
+                          rows.columns(width, k)};
       const Scalar* const x = rows.x(leaf.row_x, width, k, 0);
+      if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
       Scalar* const to = out + first * width + k;
       if (onto) {
         product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
@@ -17017,11 +17076,11 @@ template <class Network, class Loss, random_generator Generator>
 //                                                         sample's share
 //   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: epsilon of the scalar; d: its smallest
 //   subnormal
-// On the host, squares of floats are added up sixteen at a time in float, so that `squared` may fall short by a factor
-// of 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/epilogue.hpp). Rounding w g_i errs by at most u_S |w g_i| + d / 2.
-// Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w delta_j| + d / 2, and then x_i carries that d
-// / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what is added is at most w N (1 + 2 u_S)
-// (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+// On the host, squares of floats are added up sixteen at a time in float, those of a factor four at a time, so that
+// `squared` may fall short by a factor of 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/epilogue.hpp). Rounding w g_i
+// errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w delta_j|
+// + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
+// is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 
 namespace pergrad::inline v0_1 {
 

@@ -17,7 +17,8 @@ template <class Problem>
 inline constexpr double clipped_tight =
     tight + 2 * static_cast<double>(Problem::parameter_count) * std::numeric_limits<double>::epsilon();
 
-/// A large block behind a permuted image; the layers before it take fewer samples at a time than those behind.
+/// A large block behind a permuted image, and a small one that is summed up as it is; the layers before it take fewer
+/// samples at a time than those behind.
 template <class Scalar>
 using image_network = pg::basic_network<Scalar, pg::shape{3, 40, 40}, pg::conv2d<16, 3, pg::padding<1>>, pg::relu,
                                         pg::max_pool2d<4>, pg::flatten, pg::linear<256>, pg::tanh, pg::linear<4>>;
@@ -40,8 +41,13 @@ using recurrent_float = problem<recurrent_network<float>, pg::mean_squared_error
 
 template <class Problem>
 inline constexpr const auto& table_of = pg::on_host::program<typename Problem::network_type>::table;
-static_assert(table_of<image_problem>.deferred_count == 1 && table_of<image_float>.deferred_count == 1);
-static_assert(table_of<dense_problem>.deferred_count == 2 && table_of<dense_float>.deferred_count == 2);
+static_assert(table_of<image_problem>.deferred_count == 2 && table_of<image_float>.deferred_count == 2);
+static_assert(table_of<dense_problem>.deferred_count == 3 && table_of<dense_float>.deferred_count == 3);
+/// A small block in front of a large one is not deferred: from the first deferred one on tiles leave the cache.
+using small_first =
+    problem<pg::network<pg::shape{64}, pg::linear<8>, pg::tanh, pg::linear<5000>, pg::tanh, pg::linear<2>>,
+            pg::cross_entropy>;
+static_assert(table_of<small_first>.deferred_count == 2 && table_of<small_first>.split == 2);
 static_assert(table_of<image_problem>.cache_tile < table_of<image_problem>.tile && table_of<image_problem>.split > 0);
 static_assert(table_of<image_float>.cache_tile < table_of<image_float>.tile);
 static_assert(table_of<dense_float>.cache_tile == 16 && table_of<dense_float>.tile == 32);

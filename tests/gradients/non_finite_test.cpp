@@ -24,11 +24,11 @@ using dense_problem =
     problem<pg::network<pg::shape{6}, pg::linear<9>, pg::relu, pg::linear<8>, pg::tanh, pg::linear<2>>,
             pg::mean_squared_error>;
 
-/// Its first linear layer's sum is formed a chunk of samples at a time.
+/// Its linear layers' sums are formed a chunk of samples at a time.
 using deferred_problem = problem<pg::network<pg::shape{2, 16, 16}, pg::conv2d<4, 3, pg::padding<1>>, pg::relu,
                                              pg::flatten, pg::linear<256>, pg::relu, pg::linear<2>>,
                                  pg::mean_squared_error>;
-static_assert(pg::on_host::program<deferred_problem::network_type>::table.deferred_count == 1);
+static_assert(pg::on_host::program<deferred_problem::network_type>::table.deferred_count == 2);
 
 /// Both convolutions by minimal filtering, one of them to its input's gradient too.
 using filtered_problem = problem<pg::network<pg::shape{32, 8, 8}, pg::conv2d<32, 3, pg::padding<1>>, pg::relu,

@@ -85,7 +85,7 @@ using dense = pg::network<pg::shape{6}, pg::linear<20>, pg::tanh, pg::linear<3>>
 using tables =
     pg::network<pg::token_ids(5, 900), pg::embedding<4>, pg::flatten, pg::linear<9>, pg::tanh, pg::linear<3>>;
 using large = pg::network<pg::shape{1024}, pg::linear<256>, pg::tanh, pg::linear<3>>;
-static_assert(pg::on_host::program<large>::table.deferred_count == 1);
+static_assert(pg::on_host::program<large>::table.deferred_count == 2);
 
 template <class Network, class Loss>
 struct problem {

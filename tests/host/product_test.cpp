@@ -460,6 +460,43 @@ BOOST_AUTO_TEST_CASE(squares_do_not_vanish_where_subnormal_results_are_flushed_t
 }
 #endif
 
+/// The same of one stretch, `first` among many others.
+double squares_in_a_row(float first, float others, std::size_t count) {
+  const exact<float> row(count);
+  std::fill(row.begin(), row.end(), others);
+  row[count / 2] = first;
+  return on_host::squares(static_cast<const float*>(row.begin()), static_cast<std::ptrdiff_t>(count));
+}
+
+BOOST_AUTO_TEST_CASE(squares_of_a_row_are_half_as_far_off) {
+  const double bound = on_host::epilogue::error_of_squares_in_float / 2;  // a norm by factors is a product of two
+  for (const std::size_t count : {1U, 5U, 31U, 64U, 100U, 784U, 20011U}) {
+    for (const float scale : {1.0F, 1e-10F, 1e-12F, 1e-15F, 1e-20F, 1e12F, 1e17F, 1e25F}) {
+      for (const float first : {1.0F, 3.0F, 30.0F, 1e5F, 1e10F}) {
+        const double large = static_cast<double>(first * scale) * static_cast<double>(first * scale);
+        const double small = static_cast<double>(scale) * static_cast<double>(scale);
+        const double expected = large + static_cast<double>(count - 1) * small;
+        BOOST_TEST(std::abs(squares_in_a_row(first * scale, scale, count) - expected) <= bound * expected);
+      }
+    }
+  }
+  BOOST_TEST(std::isnan(squares_in_a_row(std::numeric_limits<float>::quiet_NaN(), 1, 100)));
+  BOOST_TEST(std::isinf(squares_in_a_row(std::numeric_limits<float>::infinity(), 1, 100)));
+}
+
+#if defined(__SSE__)
+BOOST_AUTO_TEST_CASE(squares_of_a_row_do_not_vanish_where_subnormal_results_are_flushed_to_zero) {
+  constexpr unsigned flush_to_zero = 0x8000;
+  const unsigned before = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(before | flush_to_zero);
+  const double tiny = squares_in_a_row(0x1p-70F, 0x1p-64F, 20011);
+  const double mixed = squares_in_a_row(0x1p-40F, 0x1p-64F, 20011);
+  __builtin_ia32_ldmxcsr(before);
+  BOOST_TEST(tiny == 0x1p-140 + 20010 * 0x1p-128);
+  BOOST_TEST(std::abs(mixed - 0x1p-80) <= 1e-9 * 0x1p-80);
+}
+#endif
+
 BOOST_AUTO_TEST_CASE(squares_add_up_over_several_products) {
   const on_host::product_shape shape{{{}, {}, {1, 0, 0}}, {{}, {}, {1, 0, 0}}, 3};
   const float left = 2.0F;

@@ -32,7 +32,7 @@ using network =
                 pg::relu, pg::adaptive_avg_pool2d<2>, pg::flatten, pg::linear<2048>, pg::relu, pg::linear<3>>;
 using loss = pg::mean_squared_error;
 constexpr const auto& table = pg::on_host::program<network>::table;
-static_assert(table.nodes[0].winograd_rows > 0 && table.deferred_count == 1);
+static_assert(table.nodes[0].winograd_rows > 0 && table.deferred_count == 2);
 
 constexpr std::size_t batch_size = 37;
 

@@ -118,8 +118,8 @@ struct host_costs {
 /// sums stay in the cache while the tiles of a lane are added to them.
 inline constexpr std::size_t deferral_bytes = 1U << 17U;
 
-/// Is a block's sum formed a chunk of samples at a time?
-[[nodiscard]] constexpr bool is_deferred(block_size block, std::size_t scalar_bytes) noexcept {
+/// Is a block so large that its sum is best formed a chunk of samples at a time?
+[[nodiscard]] constexpr bool pays_to_defer(block_size block, std::size_t scalar_bytes) noexcept {
   return block.positions == 1 && block.groups == 1 && block.view * block.outputs * scalar_bytes >= deferral_bytes;
 }
 

@@ -148,8 +148,13 @@ void through_weights(const node_row& row, const Scalar* weights, index samples, 
   }
   for (index b = 0; b < samples; ++b) {  // inputs come from beyond the caches: each from front to back
     const Scalar* const x = inputs != nullptr ? inputs[b] : from + b * step;
+    const Scalar* const next = inputs != nullptr && b + 1 < samples ? inputs[b + 1] : x;
     for (index k = 0; k < width; k += rows.panel()) {
-      std::copy_n(x + k, rows.columns(width, k), rows.x(row.row_x, width, k, b));
+      Scalar* const to = rows.x(row.row_x, width, k, b);
+      for_each_vector<Scalar>(rows.columns(width, k), [&](index i, const auto& lanes) {
+        __builtin_prefetch(next + k + i);
+        lanes.store(to + i, lanes.load(x + k + i));
+      });
     }
   }
   Scalar* turned = scratch + round_up(width) * samples;

@@ -83,10 +83,11 @@ struct deferred_sum {
     }
     const index width = leaf.view_width();
     for (index k = 0; k < width; k += rows.panel()) {
-      const product_shape shape{{{}, {}, {count, 1, width}},
-                                {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
-                                rows.columns(width, k)};
+      product_shape shape{{{}, {}, {count, 1, width}},
+                          {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
+                          rows.columns(width, k)};
       const Scalar* const x = rows.x(leaf.row_x, width, k, 0);
+      if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
       Scalar* const to = out + first * width + k;
       if (onto) {
         product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});

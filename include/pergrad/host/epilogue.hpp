@@ -13,11 +13,6 @@ namespace epilogue {
 
 enum class kind : unsigned char { store, add, store_bias, squares_only, squares_store };
 
-/// From here on, if finite, squares of floats may be added up sixteen at a time in float: what vanishes of at most 2^14
-/// numbers, whole squares below the smallest normal float where a program has such results flushed to zero, is less
-/// than 2^-32 of the sum. Otherwise each is squared in double.
-inline constexpr double least_squares_in_float = 0x1p-80;
-
 /// Sums of squares of floats are so near to the true ones, relatively, however many there are: (1 + 2^-24)^6 - 1 of
 /// four times four added up in float, and room for what else rounds in double.
 inline constexpr double error_of_squares_in_float = 0x1p-21;

@@ -92,7 +92,7 @@ template <class Scalar>
   double total = 0;
   for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += both[lane];
   if constexpr (sizeof(Scalar) < sizeof(double)) {
-    if (!(total >= epilogue::least_squares_in_float && total <= limits::largest<double>)) {
+    if (!(total >= least_squares_in_float && total <= limits::largest<double>)) {
       return product_detail::squares_one_by_one(task, (task.vectors - 1) * lanes + task.last);
     }
   }

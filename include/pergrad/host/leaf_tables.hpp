@@ -24,11 +24,23 @@ struct leaf_tables {
   using structure = typename Program::structure;
   using tables = typename Program::tables;
 
-  /// Is the sum of this affine node's weights formed a chunk at a time? Of shared weights it is not.
-  static constexpr bool defers(const node_row& row, std::size_t node) {
-    const affine_map& map = row.map;
-    return row.whole_view && !map.adjoint && row.parameter_count > 0 && !use_of(node).shared() &&
-           is_deferred({1, map.view_width(), map.out_channels, map.groups}, sizeof(typename Program::scalar));
+  /// Is the sum of this affine node's weights formed a chunk at a time? That of a large block is, and those of all
+  /// behind it that have one position, whatever their size: they go through whole tiles anyway.
+  static constexpr bool defers(const tables& t, std::size_t node) {
+    if (!may_be_deferred(t.nodes[node], node)) return false;
+    for (std::size_t i = 0; i <= node; ++i) {
+      const affine_map& map = t.nodes[i].map;
+      if (may_be_deferred(t.nodes[i], i) &&
+          pays_to_defer({1, map.view_width(), map.out_channels, map.groups}, sizeof(typename Program::scalar))) {
+        return true;
+      }
+    }
+    return false;
+  }
+  /// Of shared weights it is not.
+  static constexpr bool may_be_deferred(const node_row& row, std::size_t node) {
+    return row.kind == node_kind::affine && row.whole_view && !row.map.adjoint && row.map.groups == 1 &&
+           row.parameter_count > 0 && !use_of(node).shared();
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.

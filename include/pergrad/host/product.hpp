@@ -176,7 +176,7 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   tile_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
-  if (shape.row[2].left == 1) task.ahead = fetch_ahead;
+  if (shape.row[2].left == 1) task.left_ahead = fetch_ahead;
   finish_task<Scalar> rest{how, sums};
   for (std::size_t column = 0; column < columns;) {
     const tile_width<Scalar>& chosen = family.choose(row_count, columns - column);
@@ -206,8 +206,14 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
       const std::size_t rows_to_square = bytes_to_square / (chosen.vectors * lanes * sizeof(Scalar));
       std::size_t squared = 0;  // rows
       std::size_t formed = 0;
+      std::size_t fetched = 0;  // columns of what the next product reads
       while (walk.tiles_left() > 0) {
         rest.rows = walk.count();
+        if (shape.next_right != 0) {  // a line of every row with each of the first tiles
+          task.right_ahead =
+              fetched < chosen.vectors * lanes ? shape.next_right + static_cast<std::ptrdiff_t>(fetched) : 0;
+          fetched += 64 / sizeof(Scalar);
+        }
         const tile_rows place = walk.next(rest.rows, chosen.formed[rest.rows - 1]);
         task.left = left + place.left;
         task.row_offset = place.left_offset;

@@ -23,8 +23,9 @@ struct product_shape {
   rows row[3];
   loop reduce[3];
   std::ptrdiff_t columns = 0;
-  rows outer_row{};     ///< around the three row loops; volumes need it
-  loop outer_reduce{};  ///< around the three reduction loops
+  rows outer_row{};               ///< around the three row loops; volumes need it
+  loop outer_reduce{};            ///< around the three reduction loops
+  std::ptrdiff_t next_right = 0;  ///< from a term on the right to what the next product reads there; 0: nothing known
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 

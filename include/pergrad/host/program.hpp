@@ -279,7 +279,7 @@ struct program {
     for (std::size_t i = 0; i < size; ++i) {
       node_row& row = t.nodes[i];
       if (row.kind == node_kind::affine) {
-        row.deferred = leaf_tables<program>::defers(row, i);
+        row.deferred = leaf_tables<program>::defers(t, i);
         if (row.deferred) {  // its weights are read where they lie
           scratch = std::max(scratch, round_up(static_cast<index>(row.map.view_width())) +
                                           round_up(static_cast<index>(row.map.out_channels)));

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/limits.hpp>
 #include <pergrad/detail/processor.hpp>
 #include <pergrad/detail/vector.hpp>
@@ -51,7 +52,8 @@ struct tile_task {
   std::size_t last = 0;                        // the columns that the last vector of a row has
   std::size_t whole = 0;                       // those of a whole one
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
-  std::ptrdiff_t ahead = 0;                    // from a term on the left to what to fetch into the cache meanwhile
+  std::ptrdiff_t left_ahead = 0;               // from a term on the left to what to fetch into the cache meanwhile
+  std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide tiles fetch into the second cache
   // Of rows side by side: so many rows of what lies in their sums' place are added to `onto`, times a weight.
   std::size_t earlier_rows = 0;
   std::size_t earlier_together = 0;  // for each innermost loop

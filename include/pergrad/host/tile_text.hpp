@@ -84,12 +84,14 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
                                              std::index_sequence<Slot...>) noexcept {
   const std::ptrdiff_t left_step = task.reduce[2].left;
   const std::ptrdiff_t right_step = task.reduce[2].right;
-  const std::ptrdiff_t ahead = task.ahead;
+  const std::ptrdiff_t left_ahead = task.left_ahead;
+  const std::ptrdiff_t right_ahead = task.right_ahead;
   const Scalar* left = left_first;
   const Scalar* right = right_first;
   for (; count > 0; --count) {
     const vector<Scalar> across[Vectors] = {across_of<Rows, Vectors, Vector, Whole>(right, last)...};
-    if constexpr (Rows < row_limit) __builtin_prefetch(left + ahead);  // of most rows: a register is left
+    if constexpr (Rows < row_limit) __builtin_prefetch(left + left_ahead);  // of most rows: a register is left
+    if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
       sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
