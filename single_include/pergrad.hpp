@@ -6655,7 +6655,7 @@ namespace pergrad::inline v0_1::on_host {
 template <std::size_t Slots, class Tables>
 constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t output) {
   std::array<bool, Slots> lasts{};
-  for (bool& each : lasts) each = !t.has_late || t.deferred_count > 0;
+  for (bool& each : lasts) each = !t.has_late || (t.deferred_count > 0 && t.tile > 1);
   const auto mark = [&](std::size_t node) {
     const node_row& row = t.nodes[node];
     for (const std::size_t which : {row.in, row.in2, row.out}) lasts[t.storage[which]] = true;
@@ -7207,8 +7207,8 @@ struct leaf_tables {
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
         if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
-        // Of a tile that is larger than the cache, only what the backward pass meets last.
-        if (t.deferred_count > 0 && leaf.node != t.first_with_parameters()) continue;
+        // Of several samples, more than the cache holds, only what the backward pass meets last.
+        if (t.deferred_count > 0 && t.tile > 1 && leaf.node != t.first_with_parameters()) continue;
         if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
       }
       if (largest == nullptr) return;

@@ -74,9 +74,18 @@ using tied_network =
 using tied_problem = problem<tied_network, pg::mean_squared_error>;
 static_assert(table_of<tied_problem>.cache_tile < table_of<tied_problem>.tile && table_of<tied_problem>.split > 0);
 
-/// Norms and sums of many kinds against the rows of `p`, in every way that `ways` names.
+/// So large a sample that none goes through the network with another: a convolution's gradient comes late, over what
+/// the backward pass has left.
+using wide_network = pg::basic_network<double, pg::shape{16, 128, 128}, pg::conv2d<128, 1>, pg::relu, pg::max_pool2d<8>,
+                                       pg::conv2d<130, 3, pg::padding<1>>, pg::tanh, pg::flatten, pg::linear<4>>;
+using wide_problem = problem<wide_network, pg::cross_entropy>;
+static_assert(table_of<wide_problem>.tile == 1 && table_of<wide_problem>.deferred_count == 1);
+static_assert(std::ranges::any_of(table_of<wide_problem>.outer,
+                                  [](const auto& leaf) { return leaf.late && leaf.in_workspace && leaf.node > 0; }));
+
+/// Norms and sums of many kinds against the rows of a problem's samples: in every way, or as planned alone.
 template <class Problem>
-void check_against_rows(std::size_t count) {
+void check_against_rows(std::size_t count, bool in_every_way = true) {
   Problem p{count};
   constexpr std::size_t width = Problem::parameter_count;
   const auto rows = p.rows();
@@ -129,6 +138,7 @@ void check_against_rows(std::size_t count) {
   const auto g = p.gradients();
   using enum pg::norm_method;
   check(g, "as planned");
+  if (!in_every_way) return;
   check(pg::with_method<gram>(g), "gram");
   check(pg::with_method<direct>(g), "direct");
   check(pg::with_method<instantiate>(g), "instantiate");
@@ -223,6 +233,8 @@ void check_left_out() {
 BOOST_AUTO_TEST_CASE(an_image_against_its_rows) { check_against_rows<image_problem>(21); }
 BOOST_AUTO_TEST_CASE(dense_layers_against_their_rows) { check_against_rows<dense_problem>(19); }
 BOOST_AUTO_TEST_CASE(a_recurrent_layer_against_its_rows) { check_against_rows<recurrent_problem>(19); }
+BOOST_AUTO_TEST_CASE(late_gradients_of_a_wide_sample_against_their_rows) { check_against_rows<wide_problem>(3, false); }
+
 BOOST_AUTO_TEST_CASE(a_block_on_both_sides_of_a_large_one_against_its_rows) { check_against_rows<tied_problem>(37); }
 BOOST_AUTO_TEST_CASE(a_recurrent_layer_on_any_number_of_threads) { check_bits<recurrent_float>(); }
 BOOST_AUTO_TEST_CASE(a_large_first_layer_below_a_larger_one_against_its_rows) {

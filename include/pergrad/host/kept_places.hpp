@@ -22,7 +22,7 @@ namespace pergrad::inline v0_1::on_host {
 template <std::size_t Slots, class Tables>
 constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t output) {
   std::array<bool, Slots> lasts{};
-  for (bool& each : lasts) each = !t.has_late || t.deferred_count > 0;
+  for (bool& each : lasts) each = !t.has_late || (t.deferred_count > 0 && t.tile > 1);
   const auto mark = [&](std::size_t node) {
     const node_row& row = t.nodes[node];
     for (const std::size_t which : {row.in, row.in2, row.out}) lasts[t.storage[which]] = true;

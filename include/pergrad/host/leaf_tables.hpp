@@ -139,8 +139,8 @@ struct leaf_tables {
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
         if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
-        // Of a tile that is larger than the cache, only what the backward pass meets last.
-        if (t.deferred_count > 0 && leaf.node != t.first_with_parameters()) continue;
+        // Of several samples, more than the cache holds, only what the backward pass meets last.
+        if (t.deferred_count > 0 && t.tile > 1 && leaf.node != t.first_with_parameters()) continue;
         if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
       }
       if (largest == nullptr) return;
