@@ -50,5 +50,7 @@ fi
 "$build/bench/pergrad_bench" --benchmark_filter="$filter" --benchmark_counters_tabular=true \
   --benchmark_out="$out/results.json" --benchmark_out_format=json
 echo
-python3 "$root/bench/summary.py" "$out/results.json"
+status=0
+python3 "$root/bench/summary.py" "$out/results.json" || status=$?  # 1 if a benchmark failed
 echo "wrote $out/results.json"
+exit $status

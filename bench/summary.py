@@ -24,12 +24,16 @@ NEAR_BEST = 1.1
 
 
 def read(path):
-    """Benchmarks by name; of repeated ones the one with the median time per iteration."""
+    """Benchmarks by name, of repeated ones the one with the median time per iteration; and lines about failed ones."""
     runs = {}
+    failures = []
     for row in json.loads(path.read_text(encoding="utf-8"))["benchmarks"]:
-        if row.get("run_type", "iteration") == "iteration" and not row.get("error_occurred"):
+        if row.get("error_occurred"):
+            failures.append(f"{row['run_name']} failed: {row.get('error_message', 'it does not say why')}")
+        elif row.get("run_type", "iteration") == "iteration":
             runs.setdefault(row["run_name"], []).append(row)
-    return {name: sorted(rows, key=lambda row: row["real_time"])[len(rows) // 2] for name, rows in runs.items()}
+    median = {name: sorted(rows, key=lambda row: row["real_time"])[len(rows) // 2] for name, rows in runs.items()}
+    return median, failures
 
 
 def table(header, rows):
@@ -182,7 +186,7 @@ def main():
     parser.add_argument("results", type=pathlib.Path, help="results.json of bench/run.sh")
     options = parser.parse_args()
     try:
-        results = read(options.results)
+        results, failures = read(options.results)
     except (OSError, ValueError, KeyError) as problem:
         sys.exit(f"bench/summary.py: cannot read {options.results}: {problem}")
     machine(results)
@@ -191,6 +195,8 @@ def main():
     privacy(results)
     memory(results)
     privacy_memory(results)
+    if failures:
+        sys.exit("\n".join(failures))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ RESULTS = [
     step("cifar_cnn/non_private/2048/1", 10.0, 70.0, 100, 50), step("cifar_cnn/dp/2048/1", 10.4, 61.0, 105.2, 57.5),
     step("alexnet/non_private/16/2", 10.0, 70.0, 990, 600), step("alexnet/dp/16/2", 12.6, 60.0, 1001, 620),
     row("mnist_cnn/privacy/256/2", dp_over_non_private=1.051, iterations=2, pairs=9.0), row("lstm/privacy/16/1", dp_over_non_private=1.049, pairs=30.0),
-    {**row("broken/dp/16/1"), "error_occurred": True},
 ]
+BROKEN = {**row("broken/dp/16/1"), "error_occurred": True, "error_message": "a result is not finite"}
 
 # Lines by their beginning: words that must be there in this order.
 WANTED = {
@@ -72,6 +72,12 @@ def main():
         sys.exit(f"summary.py ends with {done.returncode}: {done.stderr}")
     check(done.stdout, WANTED)
     check(done.stdout[done.stdout.index("peak, non-private"):], MEMORY)
+    file.write_text(json.dumps({"benchmarks": [*RESULTS, BROKEN]}), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(HERE / "summary.py"), str(file)], text=True, capture_output=True,
+                          check=False)
+    if done.returncode == 0 or done.stderr != "broken/dp/16/1 failed: a result is not finite\n":
+        sys.exit(f"summary.py of a failed benchmark: status {done.returncode}: {done.stderr}")
+    check(done.stdout, WANTED)
     for wrong in ("{}", "[", ""):
         file.write_text(wrong, encoding="utf-8")
         done = subprocess.run([sys.executable, str(HERE / "summary.py"), str(file)], text=True, capture_output=True,

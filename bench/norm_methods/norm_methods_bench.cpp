@@ -12,11 +12,14 @@
 //   *_ratio                              measured / modelled (gradients/plan.hpp)
 //   chosen_vs_best                       cost of the method that the model chooses / cost of the best one
 //
+// Before it is timed, a sample's norm by every method is compared with that from Gram matrices.
+//
 // The constants in `host_costs` are set by hand so that the ratios are near 1 and chosen_vs_best is near 1 everywhere.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <random>
 #include <string>
@@ -68,7 +71,7 @@ class block {
     leaf_.x = {0, positions * view};
     make_room();
   }
-  /// Of a convolution. What the halo holds is of no matter.
+  /// Of a convolution.
   block(pg::on_host::pixel_axis along, index channels, index outputs) {
     const index row = along.seen() * channels;
     leaf_.view[0] = {along.taps, row, 1};
@@ -80,6 +83,7 @@ class block {
     leaf_.outputs = outputs;
     leaf_.x = {0, along.seen() * row};
     make_room();
+    for (index b = 0; b < tile(norm_method::product); ++b) clear_halo(along, channels, b * leaf_.x.sample);
   }
 
   /// Samples of a tile: their activations, and where a method keeps them their gradients, fit into a megabyte.
@@ -97,22 +101,7 @@ class block {
     const index samples = tile(method);
     const pg::on_host::leaf_kernel<float> kernel{leaf_, workspace_.data()};
     pg::on_host::norm_part norms;
-    for (index b = 0; b < samples; ++b) {
-      switch (method) {
-        case norm_method::product:
-          norms += kernel.by_product(b);
-          break;
-        case norm_method::gram:
-          norms += kernel.gram(b);
-          break;
-        case norm_method::direct:
-          norms += kernel.direct(b);
-          break;
-        default:
-          norms.squared += kernel.instantiate(b, kept_.data() + b * leaf_.size());
-          break;
-      }
-    }
+    for (index b = 0; b < samples; ++b) norms += norm(method, kernel, b);
     benchmark::DoNotOptimize(norms);
     if (method == norm_method::instantiate) {
       for (index b = 0; b < samples; ++b) {
@@ -124,13 +113,35 @@ class block {
     }
     benchmark::ClobberMemory();
   }
+  /// Whether a method finds the norm that Gram matrices find.
+  [[nodiscard]] bool agrees(norm_method method) {
+    const pg::on_host::leaf_kernel<float> kernel{leaf_, workspace_.data()};
+    const double expected = norm(norm_method::gram, kernel, 0).squared;
+    return expected > 0 && std::abs(norm(method, kernel, 0).squared - expected) <= 1e-4 * expected;
+  }
   [[nodiscard]] pg::block_size size() const { return leaf_.block(); }
 
  private:
+  pg::on_host::norm_part norm(norm_method method, const pg::on_host::leaf_kernel<float>& kernel, index sample) {
+    if (method == norm_method::product) return kernel.by_product(sample);
+    if (method == norm_method::gram) return kernel.gram(sample);
+    if (method == norm_method::direct) return kernel.direct(sample);
+    pg::on_host::norm_part kept;
+    kept.squared = kernel.instantiate(sample, kept_.data() + sample * leaf_.size());
+    return kept;
+  }
+  void clear_halo(pg::on_host::pixel_axis along, index channels, index image) {
+    const auto outside = [&](index pixel) { return pixel < along.first || pixel >= along.first + along.count; };
+    for (index i = 0; i < along.seen() * along.seen(); ++i) {
+      if (!outside(i / along.seen()) && !outside(i % along.seen())) continue;
+      std::fill_n(workspace_.begin() + image + i * channels, channels, 0.0F);
+    }
+  }
   void make_room() {
     const index samples = tile(norm_method::product);
     const index deltas = leaf_.positions() * leaf_.outputs;
     leaf_.delta = {samples * leaf_.x.sample, deltas};
+    leaf_.find_one_sample();
     workspace_ = numbers(samples * (leaf_.x.sample + deltas) + pg::on_host::line);
     kept_.resize(static_cast<std::size_t>(tile(norm_method::instantiate) * leaf_.size()));
     sum_.resize(static_cast<std::size_t>(leaf_.size()));
@@ -157,7 +168,11 @@ void norm_methods(benchmark::State& state, block measured) {
   std::vector<entry> entries;
   for (const auto method : {norm_method::product, norm_method::gram, norm_method::direct, norm_method::instantiate}) {
     const double modelled = pg::modelled_cost(method, measured.size(), sizeof(float));
-    if (modelled <= 30 * cheapest) entries.push_back({method, modelled, {}});
+    if (modelled > 30 * cheapest) continue;
+    if (!measured.agrees(method)) {
+      return state.SkipWithError((std::string{pg::name_of(method)} + " finds another norm").c_str());
+    }
+    entries.push_back({method, modelled, {}});
   }
   unit_seconds();
   for (auto _ : state) {

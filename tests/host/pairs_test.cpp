@@ -88,7 +88,7 @@ struct setting {
     result.step[1] = {static_cast<position>(row.map.out_size.width), x_layout.column, y_layout.column};
     result.x = {x_layout.start - of.padding * (x_layout.row + x_layout.column), x_layout.size};
     result.delta = {static_cast<position>(x.size()) + y_layout.start, y_layout.size};
-    result.one_sample = result.gradient_shape(1, 0, result.step, result.step_plane);
+    result.find_one_sample();
     result.in_pairs = paired;
     return result;
   }

@@ -221,10 +221,7 @@ struct leaf_tables {
         }
       }
     });
-    for (std::size_t k = 0; k != t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      leaf.one_sample = leaf.gradient_shape(1, 0, leaf.step, leaf.step_plane);
-    }
+    for (std::size_t k = 0; k != t.outer_count; ++k) t.outer[k].find_one_sample();
   }
 
  private:

@@ -145,7 +145,7 @@ struct outer_leaf {
   std::size_t number = 0;    ///< among such leaves
   index row_x = 0;           ///< columns of such leaves before it
   index row_delta = 0;       ///< in a sample's row of deltas
-  product_shape one_sample;  ///< `gradient_shape` of one
+  product_shape one_sample;  ///< `gradient_shape` of one; to be set when all above is, `find_one_sample`
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
@@ -174,6 +174,7 @@ struct outer_leaf {
                      {view_plane.extent, view_plane.x, view[0].extent * view[1].extent * inner},
                      {samples, x.sample, delta_sample}});
   }
+  constexpr void find_one_sample() noexcept { one_sample = gradient_shape(1, 0, step, step_plane); }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
             static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
