@@ -1748,9 +1748,9 @@ struct block_size {
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; of 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
-/// methods cost 0.86 to 1.72 times what is modelled, and gradients beyond the cache of few positions up to three
-/// times). Every constant is a ratio of two speeds of one core, so other machines differ little.
+/// modelled here (AVX-512, g++ 12; in 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
+/// methods cost 0.71 to 1.50 times what is modelled, all 0.57 to 2.6 times). Every constant is a ratio of two speeds of
+/// one core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
@@ -6319,7 +6319,7 @@ struct outer_leaf {
   std::size_t number = 0;    ///< among such leaves
   index row_x = 0;           ///< columns of such leaves before it
   index row_delta = 0;       ///< in a sample's row of deltas
-  product_shape one_sample;  ///< `gradient_shape` of one
+  product_shape one_sample;  ///< `gradient_shape` of one; to be set when all above is, `find_one_sample`
 
   [[nodiscard]] constexpr index positions() const noexcept {
     return step_plane.extent * step[0].extent * step[1].extent;
@@ -6348,6 +6348,7 @@ struct outer_leaf {
                      {view_plane.extent, view_plane.x, view[0].extent * view[1].extent * inner},
                      {samples, x.sample, delta_sample}});
   }
+  constexpr void find_one_sample() noexcept { one_sample = gradient_shape(1, 0, step, step_plane); }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
             static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
@@ -7289,10 +7290,7 @@ struct leaf_tables {
         }
       }
     });
-    for (std::size_t k = 0; k != t.outer_count; ++k) {
-      outer_leaf& leaf = t.outer[k];
-      leaf.one_sample = leaf.gradient_shape(1, 0, leaf.step, leaf.step_plane);
-    }
+    for (std::size_t k = 0; k != t.outer_count; ++k) t.outer[k].find_one_sample();
   }
 
  private:

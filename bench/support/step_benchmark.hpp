@@ -80,8 +80,8 @@ void run_step(benchmark::State& state, data_source<Step> source, std::size_t bat
 }
 
 /// Of how many pairs a median is, where they take no longer than this.
-inline constexpr std::size_t fewest_pairs = 9;
-inline constexpr double most_seconds = 20;
+inline constexpr std::size_t fewest_pairs = 25;
+inline constexpr double most_seconds = 30;
 
 /// Ordinary and private steps by turns; each pair begins with the other kind than the pair before.
 template <template <class, class, kind> class Step, class Network, class Loss>

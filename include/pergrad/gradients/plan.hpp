@@ -64,7 +64,8 @@ struct block_size {
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
 /// modelled here (AVX-512, g++ 12; in 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
-/// methods cost 0.71 to 1.50 times what is modelled, all 0.57 to 2.6 times). Every constant is a ratio of two speeds of one core, so other machines differ little.
+/// methods cost 0.71 to 1.50 times what is modelled, all 0.57 to 2.6 times). Every constant is a ratio of two speeds of
+/// one core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
