@@ -3,6 +3,10 @@
 // the next one takes its place.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -14,6 +18,7 @@ using namespace fixture;
 
 constexpr std::size_t count = 37;
 constexpr double bound = 0.05;
+using scalars = std::tuple<float, double>;
 
 /// Two convolutions whose gradients come late: outputs of one, two and three vectors, with and without a rest.
 template <class Scalar, std::size_t First, std::size_t Second>
@@ -56,6 +61,11 @@ void check(double tolerance) {
               tolerance, "by layer");
 }
 
+/// Late blocks of several layers, two a direction, beside biases.
+template <class Scalar>
+using two_ways = pg::basic_network<Scalar, pg::shape{48, 24}, pg::lstm<40, pg::bidirectional>, pg::linear<60>, pg::tanh,
+                                   pg::lstm<40, pg::bidirectional, pg::last_output>, pg::linear<3>>;
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(two_vectors_of_floats) { check<problem<network<float, 16, 32>, pg::cross_entropy>>(2e-6); }
@@ -63,5 +73,26 @@ BOOST_AUTO_TEST_CASE(two_vectors_of_floats) { check<problem<network<float, 16, 3
 BOOST_AUTO_TEST_CASE(two_vectors_of_doubles) { check<problem<network<double, 16, 20>, pg::cross_entropy>>(1e-11); }
 BOOST_AUTO_TEST_CASE(a_rest_of_columns) { check<problem<network<float, 21, 37>, pg::cross_entropy>>(2e-6); }
 BOOST_AUTO_TEST_CASE(more_vectors) { check<problem<network<float, 13, 80>, pg::cross_entropy>>(2e-6); }
+
+// Samples take turns to and fro through the layers. The squares of one layer's blocks are added up in one order.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_norm_does_not_depend_on_whose_turn_it_is, Scalar, scalars) {
+  using problem_type = problem<two_ways<Scalar>, pg::cross_entropy>;
+  constexpr const auto& table = pg::on_host::program<two_ways<Scalar>>::table;
+  constexpr auto late_of = [](std::size_t node) {
+    return std::ranges::count_if(table.outer, [&](const auto& leaf) { return leaf.late && leaf.node == node; });
+  };
+  static_assert(table.tile > 2 && late_of(0) == 2 && late_of(3) == 1 && late_of(5) == 2,
+                "the network is too small for this test");
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    problem_type p{count, 2, 1, seed};
+    constexpr std::size_t width = two_ways<Scalar>::input_shape.size();
+    for (std::size_t b = 1; b < count; ++b) {
+      std::copy_n(p.data.inputs.data(), width, p.data.inputs.data() + b * width);
+      p.data.targets[b] = p.data.targets[0];
+    }
+    const auto norms = pg::unprotected::evaluate(p.exec, pg::l2_norms(p.gradients()));
+    check_same_bits(norms, std::vector(count, norms[0]), "norms of one sample many times");
+  }
+}
 
 BOOST_AUTO_TEST_SUITE_END()
