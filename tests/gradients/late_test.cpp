@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(two_vectors_of_doubles) { check<problem<network<double, 16,
 BOOST_AUTO_TEST_CASE(a_rest_of_columns) { check<problem<network<float, 21, 37>, pg::cross_entropy>>(2e-6); }
 BOOST_AUTO_TEST_CASE(more_vectors) { check<problem<network<float, 13, 80>, pg::cross_entropy>>(2e-6); }
 
-// Samples take turns to and fro through the layers. The squares of one layer's blocks are added up in one order.
+// A layer's squares are added up in one order, whichever sample's turn it is.
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_norm_does_not_depend_on_whose_turn_it_is, Scalar, scalars) {
   using problem_type = problem<two_ways<Scalar>, pg::cross_entropy>;
   constexpr const auto& table = pg::on_host::program<two_ways<Scalar>>::table;

@@ -112,7 +112,9 @@ struct worker {
     if (!request.backward) return;
     if constexpr (table.has_late) {
       for (index b = begin; takes_turns && b < end; ++b) {
-        for_each_late(b % 2 != 0, [&](const outer_leaf& leaf) { collect_outer(pass, leaf, b, b + 1); });
+        for (std::size_t k = 0; k != table.outer_count; ++k) {
+          if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
+        }
         // Where there is one sum, a sample's late gradients join it while the next sample's take their room.
         waiting = request.sum_count == 1 && b + 1 < end ? sums : nullptr;
         if (waiting == nullptr) {
@@ -215,22 +217,6 @@ struct worker {
     }
   }
 
-  /// Calls f for the late blocks node by node, there or back: samples in turns go to and fro, so that what was formed
-  /// or added to last, and is in the cache, comes first. Those of one node keep their order, in which their squares are
-  /// added up.
-  template <class Function>
-  static void for_each_late(bool back, Function&& f) {
-    for (std::size_t done = 0; done != table.outer_count;) {
-      std::size_t first = back ? table.outer_count - 1 - done : done;
-      const std::size_t last = first + 1;
-      while (back && first > 0 && table.outer[first - 1].node == table.outer[first].node) --first;
-      for (std::size_t k = first; k != last; ++k) {
-        if (table.outer[k].late) f(table.outer[k]);
-      }
-      done += last - first;
-    }
-  }
-
   /// Where the gradient goes in whose room a block's is formed.
   [[nodiscard]] epilogue::earlier<scalar> before(const outer_leaf& leaf) const noexcept {
     if (waiting == nullptr || !leaf.late) return {};
@@ -285,13 +271,14 @@ struct worker {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
       weigh(pass, sum, first, b, late_weights.data());
-      for_each_late(b % 2 == 0, [&](const outer_leaf& leaf) {
-        if (request.method_of(leaf, every_gradient) != norm_method::instantiate) return;
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        const outer_leaf& leaf = table.outer[k];
+        if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
         const scalar weight = late_weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
-        if (weight == 0) return;  // not multiplied: a non-finite gradient must contribute nothing
+        if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
                       static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
-      });
+      }
     }
   }
 
