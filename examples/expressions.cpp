@@ -96,15 +96,15 @@ int main() {
 
   // [snippet: release]
   pg::seeded_generator key{1};  // pg::os_keyed_generator where the result is released
-  pg::private_gradient<model> released{exec};
-  pg::evaluate_into(exec, released, sum_of_chunks + pg::gaussian_noise(pg::noise_multiplier{1.1}, key));
+  pg::unprotected::rehearsed_gradient<model> released{exec};
+  pg::evaluate_into(exec, released, sum_of_chunks + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, key));
   // [snippet end]
 
   pg::seeded_generator same_key{1};
-  pg::private_gradient<model> in_one{exec};
+  pg::unprotected::rehearsed_gradient<model> in_one{exec};
   pg::evaluate_into(
       exec, in_one,
-      pg::sum(pg::clip(g, pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{1.1}, same_key));
+      pg::sum(pg::clip(g, pg::l2_clip_norm{0.5})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, same_key));
   check("chunks and one batch release the same", largest_difference(released.values(), in_one.values()));
   // [snippet: kinds_of_clip]
   const auto per_layer = pg::sum(pg::clip_per_layer(g, pg::l2_clip_norm{0.5}));  // C / sqrt(2) for each of two layers

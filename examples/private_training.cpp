@@ -56,7 +56,7 @@ double by_hand(const pg::host& exec, const table& data) {
     const std::size_t drawn = sampling.sample(generator.key(), generator.next_step(), 2000, ids);
     const pg::batch<model, pg::cross_entropy> batch{records, std::span{ids}.first(drawn)};
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
-    pg::evaluate_into(exec, update, pg::sum(pg::clip(g, pg::l2_clip_norm{1.0})) + pg::gaussian_noise(sigma, generator));
+    pg::evaluate_into(exec, update, pg::sum(pg::clip(g, pg::l2_clip_norm{1.0})) + pg::unaccounted::gaussian_noise(sigma, generator));
     optimizer.step(exec, net, update, pg::expected_batch_size{100});  // 0.05 * 2000, not `drawn`
   }
   // [snippet end]

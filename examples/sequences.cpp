@@ -96,7 +96,7 @@ int main() {
   const auto clipped = pg::sum(pg::clip_per_group(in_training, bounds));  // sensitivity sqrt(0.4² + 0.3²)
   // [snippet end]
   pg::private_gradient<reader> update{exec};
-  pg::evaluate_into(exec, update, clipped + pg::gaussian_noise(pg::noise_multiplier{1.0}, generator));
+  pg::evaluate_into(exec, update, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
   std::size_t noised = 0;
   for (const float value : update.values().first<20 * 8>()) noised += value != 0 ? 1U : 0U;
   expect(std::fabs(clipped.sensitivity() - 0.5) < 1e-12, "groups add up to one sensitivity");
@@ -115,7 +115,7 @@ int main() {
   pg::sgd<adapted> optimizer{pg::learning_rate{0.1}};
   pg::evaluate_into(
       exec, small,
-      pg::sum(pg::clip(g_of_tuned, pg::l2_clip_norm{1.0})) + pg::gaussian_noise(pg::noise_multiplier{1.0}, generator));
+      pg::sum(pg::clip(g_of_tuned, pg::l2_clip_norm{1.0})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
   optimizer.step(exec, tuned, small, pg::expected_batch_size{4});
   expect(shared && table[0] == before, "tied uses share parameters, frozen ones stay");
   return all_fine ? 0 : 1;

@@ -351,10 +351,8 @@ struct entries {};
 /// Names of the functions that messages speak of.
 namespace function {
 // clang-format off
-struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
-struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
-struct with_method; struct with_strategy; struct with_randomness; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
-struct gaussian_noise; struct step;
+struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
+struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
 // clang-format on
 }  // namespace function
 
@@ -497,17 +495,11 @@ template <class Function, class... Given> struct cannot_be_clipped {
 template <class Function, class... Given> struct cannot_be_summed {
   static_assert(never<Function>, "sum takes per-sample gradients, clipped or not, and mean takes unclipped ones: sum(clip(g, pergrad::l2_clip_norm{1.0})), sum(g), mean(g); a mean of clipped ones is their sum divided by a public pergrad::expected_batch_size; see docs/expressions.md");
 };
-template <class Function, class... Given> struct needs_per_sample_gradients {
-  static_assert(never<Function>, "this function takes per-sample gradients g as pergrad::per_sample_gradients(net, loss, batch, tape) gives them, not an expression made of them; see the table in docs/expressions.md");
-};
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
 template <class Inputs, class Targets, class Given> struct numbers_of_another_type {
   static_assert(never<Given>, "samples are contiguous arrays of numbers of exactly these types, first the inputs, then the targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
-};
-template <class Function, class Needed, class Given> struct operand_does_not_fit {
-  static_assert(never<Function>, "this function takes numbers of the network's own type, one after the other: a std::vector or std::span of float, or of double for a network of doubles; see docs/expressions.md");
 };
 template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
   static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
@@ -1060,6 +1052,16 @@ struct window_range {
 enum class window_rule : unsigned char { maximum, mean };
 
 namespace detail {
+
+/// A layer's `name`, a const char*; of one that has none, `layer`. The same whatever the compiler.
+template <class Layer>
+[[nodiscard]] constexpr const char* name_of_layer() noexcept {
+  if constexpr (requires { static_cast<const char*>(Layer::name); }) {
+    return Layer::name;
+  } else {
+    return "layer";
+  }
+}
 
 template <class Layer>
 concept has_two_inputs = requires(shape in) {
@@ -1694,8 +1696,7 @@ enum class sequence_end { front, back };
 // For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a
 // sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
-//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise; where windows overlap a pixel apart,
-//                  T² (C + p + 1)        C: numbers of a pixel, d = kh kw C
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
 //     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
@@ -1730,42 +1731,31 @@ enum class norm_method {
   }
 }
 
-/// Dot products that a Gram norm forms, of x and of delta together.
-struct gram_work {
-  std::size_t dots = 0;
-  std::size_t elements = 0;  ///< multiply-adds in them
-};
-
 /// Sizes of one outer-product block, per group.
 struct block_size {
   std::size_t positions = 1;  ///< T
   std::size_t view = 1;       ///< d
   std::size_t outputs = 1;    ///< p
   std::size_t groups = 1;
-  gram_work gram{};  ///< of a sample's Gram norm (host/gram_extents.hpp)
 };
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; in 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
-/// methods cost 0.71 to 1.50 times what is modelled, all 0.57 to 2.6 times). Every constant is a ratio of two speeds of
+/// modelled here (AVX-512, g++ 12; in 91 blocks the choice costs at most 1.11 times the best method; four fifths of all
+/// methods cost 0.96 to 1.73 times what is modelled, all 0.70 to 3.4 times). Every constant is a ratio of two speeds of
 /// one core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
-  double gram_element = 3;      ///< the same of the Gram matrices, whose dots are formed a few at a time
-  double gram_dot = 200;        ///< one such dot, however short
+  double gram_element = 4;      ///< the same of the Gram matrices, whose dots are formed a few at a time
+  double gram_pair = 500;       ///< a dot of two x and one of two delta there, however short
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
   double kept_element = 10;     ///< square, keep and add up one element of G_b inside the L2 cache
   double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
   std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
-
-  [[nodiscard]] constexpr double of(gram_work work) const noexcept {
-    return gram_dot * static_cast<double>(work.dots) + gram_element * static_cast<double>(work.elements);
-  }
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
@@ -1778,7 +1768,9 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
-  const double rounding_bound = positions * pair;  // leaves.hpp, rounding
+  const double rounding_bound = positions * pair;             // leaves.hpp, rounding
+  const std::size_t gram_blocks = (block.positions + 3) / 4;  // of positions; all pairs of two blocks are formed
+  const double gram_pairs = 8 * real(gram_blocks * (gram_blocks + 1));
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
   switch (method) {
@@ -1786,7 +1778,7 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      cost = costs.of(block.gram) + sum;
+      cost = gram_pairs * (costs.gram_element * real(block.view + block.outputs) + costs.gram_pair) + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;
@@ -1931,8 +1923,8 @@ struct node_list {
 
 /// The node that ends a residual: y = a + b.
 struct branch_sum {
+  static constexpr const char* name = "residual";
   static constexpr bool is_branch_sum = true;
-  static constexpr const char* described_as = "sum of both branches";
   [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
 };
 
@@ -2923,123 +2915,6 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 
 // pergrad/host/tables.hpp - the rows of a program's tables: slots, nodes and factor leaves
 
-// pergrad/host/gram_extents.hpp - which dot products a Gram norm forms, and how many
-
-namespace pergrad::inline v0_1::on_host {
-
-/// One axis of the grid of pixels that a block's windows lie on, a pixel apart.
-struct pixel_axis {
-  index positions = 1;
-  index taps = 1;   ///< pixels of a window
-  index first = 0;  ///< of the pixels that windows see, the first one that is not of the halo
-  index count = 0;  ///< pixels from there on that are not of the halo; 0: windows do not lie so
-
-  /// Pixels that the windows see.
-  [[nodiscard]] constexpr index seen() const noexcept { return positions + taps - 1; }
-};
-
-/// What a Gram norm (gram.hpp) walks over: rows of positions, and a *strip* of so many columns of a row with as many of
-/// another. A block whose windows do not overlap is one row of positions with a window of one pixel, which is the view.
-struct gram_extents {
-  pixel_axis rows;
-  pixel_axis columns;
-  index pixel = 1;          ///< numbers of x that make a pixel
-  bool by_pixels = false;   ///< dots are formed of pixels and added up to those of windows
-  bool transposed = false;  ///< columns run along the first axis of positions
-  index strip = 0;          ///< columns of positions at once; 0: there is no room for even a few
-
-  /// Doubles that a sample's norm takes on the stack.
-  static constexpr index room = 4096;
-  /// Vectors are multiplied in blocks of this many with as many. (dot_block.hpp has smaller ones where registers are
-  /// few. A plan must not depend on that.)
-  static constexpr index side = 4;
-  /// Places that are remembered of a strip of either kind: its pixels fit into the room squared.
-  static constexpr index most_places = 64 + side;
-
-  [[nodiscard]] constexpr index strip_pixels() const noexcept { return strip + columns.taps - 1; }
-  /// Elements from a row to the next of the dots of a strip's pixels, and of its positions.
-  [[nodiscard]] constexpr index pixel_pitch() const noexcept { return round_up(strip_pixels(), side); }
-  [[nodiscard]] constexpr index pitch() const noexcept { return round_up(strip, side); }
-  [[nodiscard]] constexpr index matrix() const noexcept { return pitch() * pitch(); }
-  /// Doubles that are used: dots of pixels, as many sums along the columns as a window has rows, and their sum.
-  [[nodiscard]] constexpr index used() const noexcept {
-    return strip_pixels() * pixel_pitch() + (rows.taps == 1 ? 1 : rows.taps + 1) * matrix();
-  }
-  /// The pixels, counted from the strip's first one, that are not of the halo.
-  struct stretch {
-    index begin = 0;
-    index end = 0;
-  };
-  [[nodiscard]] constexpr stretch real_columns(index first_position) const noexcept {
-    const index positions = std::min(strip, columns.positions - first_position);
-    const index begin = std::max<index>(columns.first - first_position, 0);
-    return {begin,
-            std::max(begin, std::min(columns.first + columns.count - first_position, positions + columns.taps - 1))};
-  }
-  /// Additions that a term meets at most, once its two dots are known (gram.hpp): of its row's vectors and their lanes,
-  /// of rows of a strip, of pairs of rows and of strips.
-  [[nodiscard]] constexpr index additions() const noexcept {
-    const index strips = (columns.positions + strip - 1) / strip;
-    return (side * pitch() + 8) + pitch() / side + rows.positions + strips * (rows.positions + 1);
-  }
-  [[nodiscard]] constexpr bool is_real_row(index pixel_row) const noexcept {
-    return pixel_row >= rows.first && pixel_row < rows.first + rows.count;
-  }
-  /// Dots and multiply-adds in them, for `outputs` numbers of delta.
-  [[nodiscard]] constexpr gram_work work(index outputs) const noexcept {
-    const auto blocks_of = [](index count) { return (count + side - 1) / side; };
-    index pixel_blocks = 0;
-    index delta_blocks = 0;
-    for (index first = 0; first < columns.positions; first += strip) {
-      const stretch real = real_columns(first);
-      pixel_blocks += blocks_of(real.end - real.begin);
-      delta_blocks += blocks_of(std::min(strip, columns.positions - first));
-    }
-    // A row with itself is symmetric.
-    const auto pairs = [&](index blocks, index count) {
-      index pairs_of_rows = 0;
-      for (index apart = 1; apart < rows.positions; ++apart) pairs_of_rows += std::max<index>(0, count - apart);
-      return count * (blocks * (blocks + 1) / 2) + pairs_of_rows * blocks * blocks;
-    };
-    const index real_rows = std::min(rows.first + rows.count, rows.seen()) - rows.first;
-    const index x_dots = side * side * pairs(pixel_blocks, std::max<index>(0, real_rows));
-    const index delta_dots = side * side * pairs(delta_blocks, rows.positions);
-    return {static_cast<std::size_t>(x_dots + delta_dots),
-            static_cast<std::size_t>(x_dots * pixel + delta_dots * outputs)};
-  }
-};
-
-/// With the widest strip that there is room for.
-[[nodiscard]] constexpr gram_extents with_strip(gram_extents of) noexcept {
-  // Wider ones have no room, and a walk down from a long sequence would take the compiler's time.
-  constexpr index widest = 64;
-  for (of.strip = std::min(widest, round_up(of.columns.positions, of.side)); of.strip > 0; of.strip -= of.side) {
-    if (of.used() <= gram_extents::room) break;
-  }
-  return of;
-}
-
-/// Of a block's windows of `view` numbers at `positions` positions: dots of whole windows.
-[[nodiscard]] constexpr gram_extents gram_of_windows(index positions, index view) noexcept {
-  return with_strip({.rows = {.count = 1}, .columns = {.positions = positions, .count = positions}, .pixel = view});
-}
-/// Whichever is less work: dots of windows or of pixels of `channels` numbers.
-[[nodiscard]] constexpr gram_extents gram_of(index positions, index view, const pixel_axis (&axes)[2], index channels,
-                                             index outputs) noexcept {
-  const gram_extents windows = gram_of_windows(positions, view);
-  if (axes[0].count == 0 || axes[1].count == 0 || axes[0].taps * axes[1].taps == 1) return windows;
-  const bool transposed = axes[0].positions > axes[1].positions;
-  const gram_extents pixels = with_strip({.rows = axes[transposed ? 1 : 0],
-                                          .columns = axes[transposed ? 0 : 1],
-                                          .pixel = channels,
-                                          .by_pixels = true,
-                                          .transposed = transposed});
-  if (pixels.strip == 0) return windows;
-  constexpr host_costs costs;
-  return costs.of(pixels.work(outputs)) < costs.of(windows.work(outputs)) ? pixels : windows;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/product_shape.hpp - extents and strides of a product, and the fewest loops that say the same
 
 // pergrad/host/tile.hpp - the micro-kernels of the host's product: what they are given, their families, and which is
@@ -4290,8 +4165,6 @@ struct request {
   kind what = kind::store;
   const Scalar* bias = nullptr;  // of store_bias
   double* squares = nullptr;     // what they are added to, of squares_only and squares_store
-  Scalar weight = 0;             // of what lies in the output before, which is added up first:
-  Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
 };
 
 /// out = sum
@@ -4343,26 +4216,14 @@ class squares_only {
   double sum_ = 0;
 };
 
-/// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.
-template <class Value>
-struct earlier {
-  Value weight = 0;
-  Value* onto = nullptr;
-};
-
 /// out = sum, and adds up the squares as `squares_only` does.
 template <class Value>
 class squares_store {
  public:
-  squares_store() = default;
-  /// `before`: what becomes of the numbers whose place the sums take.
-  explicit squares_store(earlier<Value> before) noexcept : before_{before} {}
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() noexcept {
     request<Scalar> both = squares_.template ask<Scalar>();
     both.what = kind::squares_store;
-    both.weight = before_.weight;
-    both.onto = before_.onto;
     return both;
   }
 
@@ -4371,7 +4232,6 @@ class squares_store {
 
  private:
   squares_only<Value> squares_;
-  earlier<Value> before_;
 };
 
 }  // namespace epilogue
@@ -4392,7 +4252,6 @@ namespace product_detail {
 
 /// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
 inline constexpr std::size_t tile_rows_limit = 10;
-inline constexpr std::size_t side_by_side_limit = 16;  // of rows that lie side by side on the left
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
@@ -4410,12 +4269,6 @@ struct tile_task {
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t left_ahead = 0;               // from a term on the left to what to fetch into the cache meanwhile
   std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide tiles fetch into the second cache
-  // Of rows side by side: so many rows of what lies in their sums' place are added to `onto`, times a weight.
-  std::size_t earlier_rows = 0;
-  std::size_t earlier_together = 0;  // for each innermost loop
-  const Scalar* earlier = nullptr;
-  Scalar* onto = nullptr;
-  Scalar weight = 0;
 };
 
 /// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
@@ -4433,7 +4286,6 @@ struct finish_task {
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
   std::ptrdiff_t step = 0;                     // stored: from row to row of the output
-  Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
 };
 
 /// The squares of those sums added up, whatever floats they are: each is squared in double.
@@ -4470,10 +4322,6 @@ struct tile_family {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
-  void (*add_earlier)(const finish_task<Scalar>&) noexcept;
-  std::size_t
-      rows_side_by_side;  // of the tile of two vectors for rows that lie side by side on the left; 0: there is none
-  tile_function<Scalar> side_by_side;
 
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
   /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last
@@ -4682,26 +4530,6 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   }
 }
 
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
-  }
-}
-
 }
 
 #endif  // PERGRAD_KERNELS
@@ -4893,26 +4721,6 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
     finish_rows<kind::store_bias>(task);
   } else {
     finish_rows<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
   }
 }
 
@@ -5108,26 +4916,6 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
     finish_rows<kind::store_bias>(task);
   } else {
     finish_rows<kind::store>(task);
-  }
-}
-
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
   }
 }
 
@@ -5368,64 +5156,6 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_rows;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        const std::size_t rows = waiting < together ? waiting : together;
-        waiting -= rows;
-        for (std::size_t n = 0; n < rows; ++n) {
-          store(onto, load(onto) + weight * load(earlier));
-          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
-          earlier += 2 * lanes;
-          onto += 2 * lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -5444,10 +5174,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
+    &finish<Scalar>};
 
 }
 
@@ -5677,64 +5404,6 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_rows;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        const std::size_t rows = waiting < together ? waiting : together;
-        waiting -= rows;
-        for (std::size_t n = 0; n < rows; ++n) {
-          store(onto, load(onto) + weight * load(earlier));
-          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
-          earlier += 2 * lanes;
-          onto += 2 * lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -5753,10 +5422,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
+    &finish<Scalar>};
 
 }
 
@@ -5987,64 +5653,6 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_rows;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        const std::size_t rows = waiting < together ? waiting : together;
-        waiting -= rows;
-        for (std::size_t n = 0; n < rows; ++n) {
-          store(onto, load(onto) + weight * load(earlier));
-          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
-          earlier += 2 * lanes;
-          onto += 2 * lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -6063,10 +5671,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
+    &finish<Scalar>};
 
 }
 
@@ -6252,7 +5857,6 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -6301,7 +5905,6 @@ struct outer_leaf {
   view_axis view_plane{};  ///< around `view`: the planes of a volume
   step_axis step[2];
   step_axis step_plane{};  ///< around `step`
-  pixel_axis pixels[2];    ///< of a convolution that moves by a pixel, along the axes of `step`
   index outputs = 1;
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
@@ -6309,7 +5912,6 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
-  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
   bool kept_for_tile = false;  ///< its gradient, or one that joins it, is formed before the tile is cut into parts
@@ -6329,9 +5931,6 @@ struct outer_leaf {
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
-  [[nodiscard]] constexpr gram_extents gram() const noexcept {
-    return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
-  }
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions; of deltas that lie `delta_sample`, `steps` and `plane` apart.
   [[nodiscard, gnu::noinline]] constexpr product_shape gradient_shape(index samples, index delta_sample,
@@ -6351,7 +5950,7 @@ struct outer_leaf {
   constexpr void find_one_sample() noexcept { one_sample = gradient_shape(1, 0, step, step_plane); }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
   }
 };
 
@@ -6730,69 +6329,6 @@ constexpr void place_kept_gradients(Tables& t, index room) {
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/leaf_tables.hpp - the factor leaves of a network: a row for each use of each block of parameters
 
-// pergrad/host/pairs_extents.hpp - which convolutions with even kernels are filtered in pairs, and what that takes
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Extents of a convolution that is filtered in pairs (pairs.hpp).
-struct pair_extents {
-  index channels = 0;
-  index outputs = 0;
-  index height = 0;  ///< of the output
-  index width = 0;
-  index kernel_rows = 0;  ///< pairs of the kernel's rows
-  index kernel_columns = 0;
-
-  [[nodiscard]] constexpr index tile_rows() const noexcept { return (height + 1) / 2; }
-  [[nodiscard]] constexpr index tile_columns() const noexcept { return (width + 1) / 2; }
-  [[nodiscard]] constexpr index patch_rows() const noexcept { return tile_rows() + kernel_rows - 1; }
-  [[nodiscard]] constexpr index patch_columns() const noexcept { return tile_columns() + kernel_columns - 1; }
-  /// Elements of one of the nine transforms of the input, of the output or its gradient, and of the kernels.
-  [[nodiscard]] constexpr index spread() const noexcept {
-    return round_up(patch_rows() * patch_columns() * channels) + line;
-  }
-  [[nodiscard]] constexpr index tiles() const noexcept {
-    return round_up(tile_rows() * tile_columns() * outputs) + line;
-  }
-  [[nodiscard]] constexpr index kernels() const noexcept {
-    return round_up(kernel_rows * kernel_columns * channels * outputs) + line;
-  }
-  /// Elements that forward and a sample's gradient need.
-  [[nodiscard]] constexpr index forward_room() const noexcept { return spread() + tiles(); }
-  [[nodiscard]] constexpr index gradient_room() const noexcept { return spread() + tiles() + kernels(); }
-};
-
-[[nodiscard]] constexpr pair_extents extents_in_pairs(const affine_map& map) noexcept {
-  return {static_cast<index>(map.in_channels),       static_cast<index>(map.out_channels),
-          static_cast<index>(map.out_size.height),   static_cast<index>(map.out_size.width),
-          static_cast<index>(map.kernel.height / 2), static_cast<index>(map.kernel.width / 2)};
-}
-
-/// Can the layer be formed so?
-[[nodiscard]] constexpr bool fits_in_pairs(const affine_map& map) noexcept {
-  return map.kernel.depth == 1 && map.kernel.height % 2 == 0 && map.kernel.width % 2 == 0 && map.stride == extent{1} &&
-         map.dilation == extent{1} && map.groups == 1 && !map.adjoint && map.in_size.depth == 1 &&
-         map.padding.depth == 0;
-}
-/// Is it faster so? As for F(2 x 2, 3 x 3) (winograd_extents.hpp): multiply-adds a tile, with those that the transforms
-/// are worth.
-[[nodiscard]] constexpr bool pays_in_pairs(const pair_extents& of) noexcept {
-  constexpr index fewest_outputs = 64;
-  const index products = of.kernel_rows * of.kernel_columns * of.channels * of.outputs;
-  const index filtered = 9 * products + 134 * (of.channels + of.outputs);
-  const index direct = 16 * products * (of.height * of.width) / (4 * of.tile_rows() * of.tile_columns());
-  return of.height * of.width >= fewest_outputs && of.kernel_rows * of.kernel_columns >= 4 &&
-         10 * filtered <= 7 * direct;
-}
-
-/// The last tiles' patches reach one pixel further than the outputs' windows where an extent is odd.
-[[nodiscard]] constexpr halo with_whole_pairs(halo around, const pair_extents& of) noexcept {
-  around.bottom += of.height % 2;
-  around.right += of.width % 2;
-  return around;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/sparse.hpp - gradients of a table of which a sample uses few rows: segments, their norm, their sums
 //
 //   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
@@ -7134,13 +6670,9 @@ struct leaf_tables {
         leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
         leaf.step[0].extent = static_cast<index>(map.out_size.height);
         leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.pixels[0] = pixels_of(map, &extent::height);
-        leaf.pixels[1] = pixels_of(map, &extent::width);
         leaf.parameter_output = group_channels * taps;
         leaf.parameter_group = leaf.outputs * leaf.parameter_output;
         leaf.parameters = parameter;
-        leaf.in_pairs = row.in_pairs && !use_of(i).shared();
-        if (leaf.in_pairs) t.scaled_size = std::max(t.scaled_size, extents_in_pairs(map).gradient_room());
         add_leaf(t, leaf);
         parameter += leaf.size();
         if (map.bias) {
@@ -7294,12 +6826,6 @@ struct leaf_tables {
   }
 
  private:
-  /// What windows that move by a pixel see along an axis. (Of volumes nothing is said.)
-  static constexpr pixel_axis pixels_of(const affine_map& map, std::size_t extent::*axis) {
-    if (map.stride.*axis != 1 || map.dilation.*axis != 1 || map.out_size.depth * map.kernel.depth != 1) return {};
-    return {static_cast<index>(map.out_size.*axis), static_cast<index>(map.kernel.*axis),
-            static_cast<index>(map.padding.*axis), static_cast<index>(map.in_size.*axis)};
-  }
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
     leaf.use = use_of(leaf.node);
     leaf.owner = t.sparse_count;
@@ -7505,7 +7031,6 @@ constexpr void choose_winograd(node_row& row) noexcept {
 [[nodiscard]] constexpr halo halo_of_input(const node_row& row) {
   if (row.map.adjoint) return backward_halo(row.map);
   const halo around = forward_halo(row.map);
-  if (row.in_pairs) return with_whole_pairs(around, extents_in_pairs(row.map));
   return row.winograd_rows > 0 ? with_whole_patches(around, winograd_forward(row.map)) : around;
 }
 [[nodiscard]] constexpr halo halo_of_delta(const node_row& row) {
@@ -7529,7 +7054,6 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
   for (node_row& row : t.nodes) {
     room_of(row.winograd_rows, winograd_forward(row.map));
     room_of(row.winograd_dx_rows, winograd_backward(row.map));
-    if (row.in_pairs) most = std::max(most, extents_in_pairs(row.map).forward_room());
   }
   return most;
 }
@@ -7607,7 +7131,7 @@ struct program {
     index kept_size = 0;                 ///< of it, what the plan instantiates
     index kept_part = 0, kept_tile = 0;  ///< elements that a sample keeps by plan, late ones' not: kept_places.hpp
     bool has_late = false;               ///< are gradients of some leaf formed late?
-    index scaled_size = 0;  ///< the largest delta of a sample, or what filtering its gradient in pairs takes
+    index scaled_size = 0;               ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
@@ -7737,7 +7261,6 @@ struct program {
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
         choose_winograd(row);
-        row.in_pairs = fits_in_pairs(row.map) && pays_in_pairs(extents_in_pairs(row.map));
         widen(value_halo[t.storage[row.in]], halo_of_input(row));
       }
     }
@@ -7797,7 +7320,7 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += row.in_pairs ? 9 * extents_in_pairs(row.map).kernels() : panel_elements(row, row.winograd_rows);
+        t.panel_size += panel_elements(row, row.winograd_rows);
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
@@ -8626,167 +8149,10 @@ class lane_ring {
 // One formula, G_b = sum_t delta_t (x) x_t, and the product kernel; every function here is that formula with other
 // loops.
 
-// pergrad/host/gram.hpp - the Gram form of a norm: sum_{t,s} <x_t, x_s> <delta_t, delta_s>
-//
-// Where windows overlap, a pixel apart, dots of windows are sums of dots of pixels. With D(y, z)[q, r] = <pixel (y, q),
-// pixel (z, r)>, the dots of the windows of two rows i and j of positions are
-//   X(i, j)[a, b] = sum_ky S(i + ky, j + ky)[a, b]      S(y, z)[a, b] = sum_kx D(y, z)[a + kx, b + kx]
-// For each distance j - i the walk over i keeps the last S, as many as a window has rows. Dots with pixels of the halo
-// are 0 and not formed. So all pairs of T windows over kh x kw pixels of C numbers take T^2 C / 2 multiply-adds and not
-// T^2 kh kw C / 2. All sums are in double. |<a, b>| <= |a| |b| and Cauchy's inequality bound the magnitudes of the
-// terms of X by |x_t| |x_s|, however they are grouped, so C + kh kw additions err no more than the kh kw C of one long
-// dot.
-
 // pergrad/host/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once for
-// all
+// all, and the sum of many such blocks
 
-// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
-//
-// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
-// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
-// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
-// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache.
-
-namespace pergrad::inline v0_1::on_host {
-
-namespace transpose_detail {
-
-/// Lanes `From` of a and b, counted on from one to the other.
-template <std::size_t... From, class Vector>
-[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
-  return __builtin_shufflevector(a, b, From...);
-#else
-  std::size_t lane = 0;
-  Vector chosen = a;
-  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
-  return chosen;
-#endif
-}
-
-/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
-}
-/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
-}
-
-template <class Scalar>
-inline constexpr std::size_t side = vector_lanes<Scalar>;
-
-/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
-template <class Scalar, std::size_t Step, std::size_t Low>
-[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
-  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  const vector<Scalar> a = rows[Low];
-  const vector<Scalar> b = rows[Low + Step];
-  rows[Low] = lower<Step>(a, b, lanes);
-  rows[Low + Step] = upper<Step>(a, b, lanes);
-}
-/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
-template <class Scalar, std::size_t Step, std::size_t... Pair>
-[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
-                                            std::index_sequence<Pair...> pairs) noexcept {
-  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
-}
-template <class Scalar, class Put, std::size_t... Row>
-[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
-                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
-  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
-  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
-  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
-}
-
-/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
-template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
-                   const Put& put) noexcept {
-  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
-}
-
-/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
-/// unless only so few rows or columns are left that they go element by element.
-template <bool Repeats, class Scalar, class PutVector, class PutOne>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                      const PutVector& put, const PutOne& put_one) noexcept {
-  constexpr auto together = static_cast<index>(side<Scalar>);
-  const auto end_of_squares = [](index count) {
-    const index rest = count % together;
-    return Repeats && count > together && rest > together / 4 ? count : count - rest;
-  };
-  const index last_row = end_of_squares(rows);
-  const index last_column = end_of_squares(columns);
-  for (index next = 0; next < last_row; next += together) {
-    const index r = std::min(next, last_row - together);
-    for (index next_column = 0; next_column < last_column; next_column += together) {
-      const index c = std::min(next_column, last_column - together);
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
-    }
-    for (index c = last_column; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-    }
-  }
-  for (index c = 0; c < columns; ++c) {
-    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-  }
-}
-
-/// The sums of rows `First`, `First + 1`, ...: of each, in the lanes whose bits below `Step` number it.
-template <class Scalar, std::size_t Step, std::size_t First>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> fold(const Scalar* from, index from_step) noexcept {
-  if constexpr (Step == 1) {
-    return load(from + static_cast<index>(First) * from_step);
-  } else {
-    constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-    const vector<Scalar> a = fold<Scalar, Step / 2, First>(from, from_step);
-    const vector<Scalar> b = fold<Scalar, Step / 2, First + Step / 2>(from, from_step);
-    return lower<Step / 2>(a, b, lanes) + upper<Step / 2>(a, b, lanes);
-  }
-}
-
-}  // namespace transpose_detail
-
-/// The sums of the rows of a square of as many vectors as each has lanes: what turning it would make columns of is
-/// added up on the way.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> sums_of_rows(const Scalar* from, index from_step) noexcept {
-  return transpose_detail::fold<Scalar, transpose_detail::side<Scalar>, 0>(from, from_step);
-}
-
-/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
-template <class Scalar>
-[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                 index to_step) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
-      [](Scalar* out, Scalar value, index) { *out = value; });
-}
-/// The same with += in the place of =.
-template <class Scalar>
-[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                     index to_step) noexcept {
-  transpose_detail::transpose<false>(
-      from, from_step, rows, columns, to, to_step,
-      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value, index) { *out += value; });
-}
-/// to[c * to_step + r] = from[r * from_step + c] + more[r]
-template <class Scalar>
-inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                           const Scalar* more) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step,
-      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
-      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
+#include <bit>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -8822,16 +8188,6 @@ class dot_block {
     for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];
     return total;
   }
-  /// All of them, <a_i, b_j> at i * side + j.
-  void sums(double (&to)[side * side]) const noexcept {
-    for (std::size_t first = 0; first < side * side; first += vector_lanes<double>) {
-      store(to + first, sums_of_rows<double>(sums_[first], width));
-    }
-  }
-  /// `total` and, added to the sum of its lanes, the sum of weights[i * pitch + j] <a_i, b_j>.
-  [[nodiscard]] vector<double> add_weighted(const double* weights, index pitch, vector<double> total) const noexcept {
-    return add_weighted(weights, pitch, total, std::make_index_sequence<side * side>{});
-  }
 
  private:
   static constexpr auto width = static_cast<index>(vector_lanes<double>);
@@ -8853,213 +8209,30 @@ class dot_block {
   void clear(std::index_sequence<Pair...>) noexcept {
     (store(sums_[Pair], vector<double>{}), ...);
   }
-  template <std::size_t... Pair>
-  [[nodiscard, gnu::always_inline]] vector<double> add_weighted(const double* weights, index pitch,
-                                                                vector<double> total,
-                                                                std::index_sequence<Pair...>) const noexcept {
-    ((total +=
-      splat(weights[static_cast<index>(Pair / side) * pitch + static_cast<index>(Pair % side)]) * load(sums_[Pair])),
-     ...);
-    return total;
-  }
 
   // Not vectors: nvcc's compiler fails on constants that hold some, and a default constructor is one for it.
   alignas(vector_bytes) double sums_[side * side][vector_lanes<double>];
 };
 
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// The Gram form of one group of one sample's block.
-template <class Scalar>
-class gram_form {
+/// Adds up numbers two by two, their sums two by two, and so on, so that a number meets few additions.
+class pairwise_sum {
  public:
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): of the scratch, rows_apart clears what it uses
-  gram_form(const outer_leaf& leaf, const Scalar* x, const Scalar* delta) noexcept
-      : leaf_{leaf}, extents_{leaf.gram()}, x_{x}, delta_{delta} {}
-
-  /// Of a term, beside its two dots.
-  [[nodiscard]] index additions() const noexcept { return extents_.additions(); }
-  /// The sum; calls seen(<x_t, x_t>, <delta_t, delta_t>) for each position.
-  template <class Function>
-  [[nodiscard]] double sum(const Function& seen) noexcept {
-    double total = 0;
-    for (index a = 0; a < extents_.columns.positions; a += extents_.strip) {
-      double of_strip = 0;
-      for (index b = 0; b < extents_.columns.positions; b += extents_.strip) {
-        for (index apart = b < a ? 1 : 0; apart < extents_.rows.positions; ++apart) {
-          of_strip += rows_apart({a, b, apart == 0 && a == b}, apart, seen);
-        }
-      }
-      total += of_strip;
-    }
-    return total;
+  void add(double value) noexcept {
+    for (std::uint64_t before = count_++; before % 2 != 0; before /= 2) value += parts_[--depth_];
+    parts_[depth_++] = value;
   }
+  [[nodiscard]] double total() const noexcept {
+    double sum = 0;
+    for (std::size_t part = depth_; part > 0; --part) sum += parts_[part - 1];
+    return sum;
+  }
+  /// The most that a number meets.
+  [[nodiscard]] index additions() const noexcept { return static_cast<index>(std::bit_width(count_)); }
 
  private:
-  static constexpr auto side = static_cast<index>(dot_block_side);
-
-  /// A strip of columns of a row's positions with one of another row's: their first columns.
-  struct strips {
-    index a;
-    index b;
-    bool same;  ///< of the same row: of two positions only the first with the second is wanted
-  };
-  /// Where the vectors of a strip lie; behind the last one it is repeated, for whole blocks.
-  struct places {
-    const Scalar* at[gram_extents::most_places];
-  };
-
-  /// Of the rows of positions that lie `apart`, the terms of two strips.
-  template <class Function>
-  [[nodiscard]] double rows_apart(const strips& of, index apart, const Function& seen) noexcept {
-    const index window_rows = extents_.rows.taps;
-    const index matrix = extents_.matrix();
-    double* const along_columns = scratch_ + extents_.strip_pixels() * extents_.pixel_pitch();
-    double* const along_rows = along_columns + (window_rows == 1 ? 0 : window_rows * matrix);
-    std::fill_n(scratch_, extents_.used(), 0.0);  // also what stands for the halo, and behind the strips' ends
-    double total = 0;
-    for (index y = 0; y + apart < extents_.rows.seen(); ++y) {
-      double* const last = along_columns + y % window_rows * matrix;
-      if (extents_.is_real_row(y) && extents_.is_real_row(y + apart)) {
-        form_pixel_dots(of, y, y + apart);
-        add_along_columns(of, last);
-      } else {
-        std::fill_n(last, matrix, 0.0);
-      }
-      const index i = y + 1 - window_rows;
-      if (i < 0) continue;
-      if (window_rows > 1) add_along_rows(along_columns, along_rows);
-      total += terms(of, i, i + apart, along_rows, seen);
-    }
-    return total;
-  }
-
-  /// D of the head of this file.
-  void form_pixel_dots(const strips& of, index y, index z) noexcept {
-    const auto a = extents_.real_columns(of.a);
-    const auto b = extents_.real_columns(of.b);
-    places of_a;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
-    places of_b;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
-    find(x_, &step_axis::x, y, of.a, a.begin, a.end, of_a);
-    find(x_, &step_axis::x, z, of.b, b.begin, b.end, of_b);
-    for (index q = a.begin; q < a.end; q += side) {
-      for (index r = of.same ? q : b.begin; r < b.end; r += side) {
-        dot_block<Scalar> dots;
-        add_pixel_dots(of_a.at + (q - a.begin), of_b.at + (r - b.begin), dots);
-        double each[dot_block_side * dot_block_side];
-        dots.sums(each);
-        for (index i = 0; i < std::min(side, a.end - q); ++i) {
-          std::copy_n(each + i * side, std::min(side, b.end - r), scratch_ + (q + i) * extents_.pixel_pitch() + r);
-        }
-      }
-    }
-  }
-  void add_pixel_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
-    const view_axis(&view)[3] = leaf_.view;
-    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
-    if (extents_.by_pixels || (joined && leaf_.view_plane.extent * view[0].extent == 1)) {
-      return dots.add(a, b, extents_.pixel, view[2].x);
-    }
-    const Scalar* a_here[dot_block_side]{};
-    const Scalar* b_here[dot_block_side]{};
-    for (index k = 0; k < leaf_.view_plane.extent * view[0].extent; ++k) {
-      const index row = k / view[0].extent * leaf_.view_plane.x + k % view[0].extent * view[0].x;
-      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
-        for (std::size_t i = 0; i < dot_block_side; ++i) {
-          a_here[i] = a[i] + row + l * view[1].x;
-          b_here[i] = b[i] + row + l * view[1].x;
-        }
-        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
-      }
-    }
-  }
-  /// S of the head of this file.
-  void add_along_columns(const strips& of, double* sums) const noexcept {
-    const index rows = std::min(extents_.strip, extents_.columns.positions - of.a);
-    const index columns = std::min(extents_.strip, extents_.columns.positions - of.b);
-    for (index a = 0; a < rows; ++a) {
-      for_each_vector<double>(columns, [&](index b, const auto& lanes) {
-        const double* dots = scratch_ + a * extents_.pixel_pitch() + b;
-        vector<double> total = lanes.load(dots);
-        for (index tap = 1; tap < extents_.columns.taps; ++tap) {
-          total += lanes.load(dots + tap * (extents_.pixel_pitch() + 1));
-        }
-        lanes.store(sums + a * extents_.pitch() + b, total);
-      });
-    }
-  }
-  /// X of the head of this file.
-  void add_along_rows(const double* sums, double* to) const noexcept {
-    const index matrix = extents_.matrix();
-    for_each_vector<double>(matrix, [&](index n, const auto& lanes) {
-      vector<double> total = lanes.load(sums + n);
-      for (index tap = 1; tap < extents_.rows.taps; ++tap) total += lanes.load(sums + tap * matrix + n);
-      lanes.store(to + n, total);
-    });
-  }
-  /// The terms of rows i and j of positions.
-  template <class Function>
-  [[nodiscard]] double terms(const strips& of, index i, index j, const double* x_dots, const Function& seen) noexcept {
-    const index rows = std::min(extents_.strip, extents_.columns.positions - of.a);
-    const index columns = std::min(extents_.strip, extents_.columns.positions - of.b);
-    const index pitch = extents_.pitch();
-    places of_a;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
-    places of_b;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by `find`
-    find(delta_, &step_axis::delta, i, of.a, 0, rows, of_a);
-    find(delta_, &step_axis::delta, j, of.b, 0, columns, of_b);
-    double total = 0;
-    for (index a = 0; a < rows; a += side) {
-      vector<double> of_row{};
-      for (index b = of.same ? a : 0; b < columns; b += side) {
-        dot_block<Scalar> dots;
-        dots.add(of_a.at + a, of_b.at + b, leaf_.outputs, leaf_.delta_stride);
-        const double* x_here = x_dots + a * pitch + b;
-        if (!of.same || a != b) {
-          of_row = dots.add_weighted(x_here, pitch, of_row);
-          continue;
-        }
-        double once[dot_block_side * dot_block_side]{};
-        for (index k = 0; k < std::min(side, rows - a); ++k) {
-          const double x_squared = x_here[k * pitch + k];
-          seen(x_squared, dots.of(static_cast<std::size_t>(k), static_cast<std::size_t>(k)));
-          once[k * side + k] = x_squared / 2;
-          std::copy_n(x_here + k * pitch + k + 1, side - k - 1, once + k * side + k + 1);
-        }
-        of_row = dots.add_weighted(once, side, of_row);
-      }
-      total += sum_of<double>(of_row);
-    }
-    return 2 * total;
-  }
-
-  /// Places [begin, end) of the strip of row `row` that begins at column `first`.
-  void find(const Scalar* origin, index step_axis::*step, index row, index first, index begin, index end,
-            places& found) const noexcept {
-    const step_axis(&axes)[2] = leaf_.step;
-    const step_axis& down = axes[extents_.transposed ? 1 : 0];
-    const step_axis& across = axes[extents_.transposed ? 0 : 1];
-    const Scalar* place = origin;
-    index count = 0;
-    for (index column = first + begin; column < first + end; ++column) {
-      if (extents_.by_pixels) {
-        place = origin + row * down.*step + column * across.*step;
-      } else {
-        const index row_number = column / axes[1].extent;
-        place = origin + row_number / axes[0].extent * leaf_.step_plane.*step +
-                row_number % axes[0].extent * axes[0].*step + column % axes[1].extent * axes[1].*step;
-      }
-      found.at[count++] = place;
-    }
-    for (index k = 1; k < side; ++k) found.at[count++] = place;
-  }
-
-  const outer_leaf& leaf_;
-  gram_extents extents_;
-  const Scalar* x_;
-  const Scalar* delta_;
-  alignas(vector_bytes) double scratch_[gram_extents::room];
+  double parts_[64]{};  ///< of 2^n numbers each, n falling
+  std::size_t depth_ = 0;
+  std::uint64_t count_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -9437,8 +8610,7 @@ namespace product_detail {
 template <class Scalar>
 [[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
                                        const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
-                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out,
-                                       Scalar* onto) noexcept {
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
   while (walk.tiles_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
@@ -9450,10 +8622,6 @@ template <class Scalar>
       rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
-      if (onto != nullptr) {
-        rest.onto = onto + place.out;
-        family.add_earlier(rest);
-      }
       family.finish(rest);
     }
   }
@@ -9481,84 +8649,6 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
     step *= row->extent;
   }
   return true;
-}
-
-/// Do enough rows lie side by side on the left for tiles that need no offsets? Of what those form, a tenth at most may
-/// be formed twice.
-template <class Scalar>
-[[nodiscard]] inline bool pays_side_by_side(const tile_family<Scalar>& family, const product_shape& shape) noexcept {
-  const auto rows_of_tile = static_cast<std::ptrdiff_t>(family.rows_side_by_side);
-  const std::ptrdiff_t rows = shape.row[2].extent;
-  if (rows_of_tile == 0 || rows < rows_of_tile || shape.row[2].left != 1) return false;
-  return (rows + rows_of_tile - 1) / rows_of_tile * rows_of_tile * 10 <= rows * 11;
-}
-
-/// One panel of two whole vectors of columns in tiles of rows that lie side by side on the left. The last tile of a row
-/// loop forms some rows of the one before again.
-template <class Scalar>
-[[gnu::noinline]] void sweep_side_by_side(const tile_family<Scalar>& family, const product_shape& shape,
-                                          tile_task<Scalar> task, finish_task<Scalar> rest, Scalar* out,
-                                          Scalar* onto) noexcept {
-  const auto lanes = static_cast<std::ptrdiff_t>(family.lanes);
-  const auto most = static_cast<std::ptrdiff_t>(family.rows_side_by_side);
-  const rows& inner = shape.row[2];
-  const bool squares = rest.how.what == epilogue::kind::squares_store;
-  const bool joined = inner.out == 2 * lanes;
-  constexpr auto scalars_to_square = static_cast<std::ptrdiff_t>(bytes_to_square / sizeof(Scalar));
-  const std::ptrdiff_t rows_to_square = scalars_to_square / (2 * lanes);
-  rest.stored = rest.how.what == epilogue::kind::store || squares;
-  rest.step = inner.out;
-  std::ptrdiff_t packed[side_by_side_limit] = {};
-  std::ptrdiff_t out_offset[side_by_side_limit] = {};
-  for (std::ptrdiff_t row = 0; row < most; ++row) {
-    packed[row] = row * 2 * lanes;
-    out_offset[row] = row * inner.out;
-  }
-  rest.sum_offset = packed;
-  rest.row_offset = out_offset;
-  task.sum_offset = rest.stored ? out_offset : packed;
-  task.weight = rest.how.weight;
-  const std::ptrdiff_t inner_loops = task.reduce[3].extent * task.reduce[0].extent * task.reduce[1].extent;
-  task.earlier_together = static_cast<std::size_t>((most - 1) / inner_loops + 1);
-  const Scalar* const left = task.left;
-  Scalar* const sums = task.sums;
-  for (std::ptrdiff_t i = 0; i < shape.outer_row.extent; ++i) {
-    for (std::ptrdiff_t j = 0; j < shape.row[0].extent; ++j) {
-      for (std::ptrdiff_t k = 0; k < shape.row[1].extent; ++k) {
-        const Scalar* left_line = left + i * shape.outer_row.left + j * shape.row[0].left + k * shape.row[1].left;
-        const std::ptrdiff_t line = i * shape.outer_row.out + j * shape.row[0].out + k * shape.row[1].out;
-        std::ptrdiff_t squared = 0;  // rows
-        for (std::ptrdiff_t done = 0; done < inner.extent;) {
-          const std::ptrdiff_t first = done + most <= inner.extent ? done : inner.extent - most;
-          const std::ptrdiff_t fresh = first + most - done;
-          task.left = left_line + first;
-          Scalar* const here = out == nullptr ? nullptr : out + line + done * inner.out;
-          rest.out = here;
-          rest.rows = static_cast<std::size_t>(fresh);
-          if (onto != nullptr) {
-            task.onto = rest.onto = onto + line + done * inner.out;
-            task.earlier = here;
-            task.earlier_rows = joined ? rest.rows : 0;
-            if (!joined) family.add_earlier(rest);
-          }
-          if (rest.stored) task.sums = here - (done - first) * inner.out;
-          if (rest.how.what == epilogue::kind::add) fetch_to_add(rest, family.lanes);
-          family.side_by_side(task);
-          if (!rest.stored) {
-            rest.sums = sums + (done - first) * 2 * lanes;
-            family.finish(rest);
-          }
-          done += fresh;
-          if (squares && (done - squared >= rows_to_square || done == inner.extent)) {
-            rest.out = out + line + squared * inner.out;
-            rest.rows = static_cast<std::size_t>(done - squared);
-            family.finish(rest);
-            squared = done;
-          }
-        }
-      }
-    }
-  }
 }
 
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
@@ -9595,14 +8685,9 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
-    Scalar* const onto_panel = how.onto == nullptr ? nullptr : how.onto + column;
     tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
-    if (chosen.vectors == 2 && task.last == lanes && !(blocks && terms > block_terms<Scalar>(2 * lanes)) &&
-        pays_side_by_side(family, shape)) {
-      task.left = left;
-      sweep_side_by_side(family, shape, task, rest, out_panel, onto_panel);
-    } else if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel, onto_panel);
+    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
+      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -9625,10 +8710,6 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
         rest.row_offset = place.out_offset;
-        if (onto_panel != nullptr) {
-          rest.onto = onto_panel + place.out;
-          family.add_earlier(rest);
-        }
         if (rest.stored) {
           task.sums = rest.out;
           task.sum_offset = place.out_offset;
@@ -9721,13 +8802,10 @@ struct leaf_kernel {
     }
   }
 
-  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written. What `out` held goes where
-  /// `before` says.
-  double instantiate(index sample, Scalar* out, epilogue::earlier<Scalar> before = {}) const noexcept {
-    const bool one_product = leaf.delta_stride == 1 && !in_parts();
-    if (!one_product && before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, out, leaf.size());
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
+  double instantiate(index sample, Scalar* out) const noexcept {
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
-    if (!one_product) {
+    if (in_parts()) {
       for (index g = 0; g < leaf.groups; ++g) {
         form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
       }
@@ -9735,10 +8813,9 @@ struct leaf_kernel {
     }
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
-      epilogue::squares_store<Scalar> squares_of{before};
+      epilogue::squares_store<Scalar> squares_of;
       product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
       squared += squares_of.sum();
-      if (before.onto != nullptr) before.onto += group_size();
     }
     return squared;
   }
@@ -9780,17 +8857,36 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), and what `rounding` says. Terms cancel, so the error bound is part of
-  /// the answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
+  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
+  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
+      pairwise_sum sum;
       position_sums seen;
-      gram_form<Scalar> form{leaf, x(sample, g), delta(sample, g)};
-      const double sum =
-          form.sum([&](double x_squared, double delta_squared) { add_position(x_squared, delta_squared, seen); });
-      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + form.additions());
-      result.squared += std::max(sum, 0.0);
+      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
+        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
+          dot_block<Scalar> x_dots;
+          add_view_dots(here.x, there.x, x_dots);
+          dot_block<Scalar> delta_dots;
+          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
+          double of_block = 0;
+          for (std::size_t i = 0; i < here.count; ++i) {
+            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
+              of_block += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
+            }
+            if (s != t) continue;
+            of_block += x_dots.of(i, i) * delta_dots.of(i, i);
+            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
+          }
+          sum.add(of_block);
+        });
+      });
+      // What a term meets: the additions in its dots, its product, the others of its block and the other blocks.
+      constexpr auto of_block = static_cast<index>(dot_block_side * dot_block_side);
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 1 + of_block + sum.additions());
+      result.squared += std::max(sum.total(), 0.0);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
@@ -9918,6 +9014,45 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
+  /// What a few positions in a row read; where there are fewer, the last one again.
+  struct position_block {
+    std::size_t count = 0;
+    const Scalar* x[dot_block_side]{};
+    const Scalar* delta[dot_block_side]{};
+  };
+  /// Calls f(first position, block) for the blocks that begin before position `end`.
+  template <class Function>
+  void for_each_block(index end, index sample, index group, Function&& f) const {
+    constexpr auto side = static_cast<index>(dot_block_side);
+    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
+    position_block block;
+    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
+      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
+        block.x[i] = x(sample, group) + x_t;
+        block.delta[i] = delta(sample, group) + delta_t;
+      }
+      if (block.count < dot_block_side && t + 1 < last) return;
+      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
+      block.count = 0;
+    });
+  }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
+        for (std::size_t i = 0; i < dot_block_side; ++i) {
+          a_here[i] = a[i] + row + l * view[1].x;
+          b_here[i] = b[i] + row + l * view[1].x;
+        }
+        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
+      }
+    }
+  }
   [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;
@@ -9982,6 +9117,133 @@ struct leaf_kernel {
 //   turn       the transpose of a matrix
 //   the rest   ids(b), length(b), random bits
 
+// pergrad/host/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache.
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
+template <class Scalar, std::size_t Step, std::size_t Low>
+[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  const vector<Scalar> a = rows[Low];
+  const vector<Scalar> b = rows[Low + Step];
+  rows[Low] = lower<Step>(a, b, lanes);
+  rows[Low + Step] = upper<Step>(a, b, lanes);
+}
+/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
+template <class Scalar, std::size_t Step, std::size_t... Pair>
+[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
+                                            std::index_sequence<Pair...> pairs) noexcept {
+  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
+}
+template <class Scalar, class Put, std::size_t... Row>
+[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
+                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
+  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
+  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
+  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
+}
+
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
+  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
+}
+
+/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
+/// unless only so few rows or columns are left that they go element by element.
+template <bool Repeats, class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const auto end_of_squares = [](index count) {
+    const index rest = count % together;
+    return Repeats && count > together && rest > together / 4 ? count : count - rest;
+  };
+  const index last_row = end_of_squares(rows);
+  const index last_column = end_of_squares(columns);
+  for (index next = 0; next < last_row; next += together) {
+    const index r = std::min(next, last_row - together);
+    for (index next_column = 0; next_column < last_column; next_column += together) {
+      const index c = std::min(next_column, last_column - together);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
+    }
+    for (index c = last_column; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
+  transpose_detail::transpose<false>(
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/privacy/chacha20.hpp - the ChaCha20 block function of RFC 8439, one block or many at once.
 //
 // State of RFC 8439 section 2.3, sixteen 32-bit words:
@@ -9989,8 +9251,6 @@ struct leaf_kernel {
 // ten double rounds of quarter rounds on columns and diagonals, then the input state is added. Block n depends on
 // (key, nonce, n) alone, hence any thread, vector width or machine can make its own part of one stream. The counter has
 // 32 bits and never wraps here: asking beyond block 2^32 - 1 throws.
-
-#include <bit>
 
 // pergrad/privacy/lanes.hpp - a few machine vectors of 32-bit words with exactly rounded fma and square root.
 //
@@ -11738,7 +10998,7 @@ namespace pergrad::inline v0_1 {
 
 /// One entry of a network's unfolded list.
 struct description {
-  std::string layer;  ///< its name, as it would be written in a network where that is possible
+  std::string layer;  ///< its `name`; `layer` of a layer without one
   shape in;
   shape out;
   std::size_t parameters = 0;  ///< trained or frozen; 0 for another use of a tied block, which is counted once
@@ -11753,112 +11013,12 @@ struct description {
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
-  /// (host/winograd.hpp), `F(2x2, 2x2)` where it does so with the convolution and its weights' gradient
-  /// (host/pairs.hpp), else empty.
+  /// (host/winograd.hpp), else empty.
   // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };
 
 namespace detail {
-
-/// A type's name as the compiler writes it, without this library's namespaces.
-template <class Type>
-[[nodiscard]] std::string type_name() {
-#if defined(__clang__) || defined(__GNUC__)
-  std::string_view name = __PRETTY_FUNCTION__;
-  const std::size_t begin = name.find("Type = ") + 7;
-  name = name.substr(begin, name.find_first_of(";]", begin) - begin);
-#else
-  std::string_view name = "layer";
-#endif
-  std::string result{name};
-  for (const std::string_view noise : {"pergrad::v0_1::", "pergrad::", "v0_1::", "detail::"}) {
-    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise))
-      result.erase(at, noise.size());
-  }
-  for (std::size_t at = result.find(" >"); at != std::string::npos; at = result.find(" >")) result.erase(at, 1);
-  return result;
-}
-
-/// The parts between commas, of "a, b<c, d>" two.
-[[nodiscard]] inline std::vector<std::string> split_list(std::string_view list) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  for (const char each : list) {
-    depth += each == '<' || each == '{' ? 1 : each == '>' || each == '}' ? -1 : 0;
-    if (each == ',' && depth == 0) {
-      parts.emplace_back();
-    } else if (each != ' ' || !parts.back().empty()) {
-      parts.back() += each;
-    }
-  }
-  return parts;
-}
-
-/// "{1, 8, 8}" is a window's depth, height and width; of {lengths, extents, ids} a shape. What says nothing is left
-/// out.
-[[nodiscard]] inline std::string readable_numbers(std::string_view list, bool two_axes) {
-  std::vector<std::string> numbers = split_list(list);
-  std::string kind;
-  if (numbers.size() == 6) {
-    kind = "shape";
-    numbers.pop_back();
-    numbers.erase(numbers.begin());
-    while (numbers.size() > 1 && numbers.back() == "0") numbers.pop_back();
-  } else if (numbers.size() == 3) {
-    kind = "extent";
-    if (two_axes) numbers.erase(numbers.begin());
-  }
-  std::string text = kind + "{";
-  for (std::size_t i = 0; i < numbers.size(); ++i) text += (i > 0 ? ", " : "") + numbers[i];
-  return text + "}";
-}
-
-/// A recurrent layer of one direction, by the name and options that it was written with.
-[[nodiscard]] inline std::string readable_recurrent(const std::string& name) {
-  const std::size_t begin = name.find('<') + 1;
-  const std::vector<std::string> part = split_list(std::string_view{name}.substr(begin, name.size() - begin - 1));
-  const std::size_t cell = part[0].find("_cell");
-  if (part.size() < 6 || cell == std::string::npos) return name;
-  std::string text = part[0].substr(0, cell) + "<" + part[1];
-  if (part[0].find("true") != std::string::npos) text += ", relu_cell";
-  if (part[2] != "2") text += part[2] == "1" ? ", one_bias" : ", no_bias";
-  if (part[4] == "true") text += ", last_output";
-  text += ">";
-  if (part[3] == "true") text += " backwards";
-  if (part[5] == "true") text += " with state";
-  return text;
-}
-
-/// A layer's name as users know it.
-[[nodiscard]] inline std::string readable_name(const std::string& name) {
-  if (name.starts_with("recurrent_core<")) return readable_recurrent(name);
-  const bool two_axes = name.substr(0, name.find('<')).ends_with("2d");
-  std::string text;
-  for (std::size_t at = 0; at < name.size(); ++at) {
-    const std::size_t end = name[at] == '{' ? name.find('}', at) : std::string::npos;
-    if (end == std::string::npos) {
-      text += name[at];
-      continue;
-    }
-    for (const std::string_view kind : {"extent", "shape"}) {
-      if (text.ends_with(kind)) text.erase(text.size() - kind.size());  // some compilers write it, some do not
-    }
-    text += readable_numbers(std::string_view{name}.substr(at + 1, end - at - 1), two_axes);
-    at = end;
-  }
-  return text;
-}
-
-/// A layer's name for the table. Parts of larger layers that nobody writes down say what they are.
-template <class Layer>
-[[nodiscard]] std::string layer_name() {
-  if constexpr (requires { Layer::described_as; }) {
-    return Layer::described_as;
-  } else {
-    return readable_name(type_name<Layer>());
-  }
-}
 
 [[nodiscard]] inline std::string to_text(shape of) {
   std::string text = "{";
@@ -11884,7 +11044,6 @@ template <class Structure, class Tables>
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
   if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
   if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
-  if (table.nodes[i].in_pairs) row.filtered = "F(2x2, 2x2)";
   bool in_chunks = false;
   for (std::size_t k = 0; k != table.outer_count; ++k) {
     const on_host::outer_leaf& leaf = table.outer[k];
@@ -11941,7 +11100,7 @@ template <class Network>
           detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
     }
     detail::for_each_index<structure::size>(
-        [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
+        [&](auto index) { rows[index].layer = detail::name_of_layer<typename structure::template layer_at<index>>(); });
     return rows;
   }
 }
@@ -11954,26 +11113,22 @@ template <class Network>
   if constexpr (std::is_base_of_v<error::explained, Network>) {
     return {};
   } else {
-    constexpr std::size_t name_width = 56;
     char line[512];
     std::string text;
     const auto print = [&](const auto&... values) {
       std::snprintf(line, sizeof line, values...);
       text += line;
     };
-    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %-5s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
+    print("%5s  %-28s %-14s %-14s %12s %12s  %-11s %-5s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
           "tape bytes", "norm", "sum", "T", "cost");
     std::size_t bytes = 0;
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f%s%s\n", number++,
-            row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
-            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions,
-            row.modelled_cost, row.filtered.empty() ? "" : "  ", row.filtered.data());
-      for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
-        print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
-      }
+      print("%5zu  %-28.28s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f%s%s\n", number++, row.layer.c_str(),
+            detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes,
+            std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions, row.modelled_cost,
+            row.filtered.empty() ? "" : "  ", row.filtered.data());
       bytes += row.tape_bytes;
       cost += row.modelled_cost;
     }
@@ -13267,675 +12422,6 @@ class completion_call {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
-// filtering: 9 products where direct sums take 16
-//
-// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
-//
-//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
-//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
-//
-// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
-// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
-// convolution of these, summed up in the outputs with signs. The gradient of the weights is the same with delta in the
-// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
-//
-// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
-// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
-// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-namespace pergrad::inline v0_1::on_host {
-
-/// `count` stretches of `values` elements.
-template <class Scalar>
-struct pair_task {
-  index count = 0;
-  index values = 0;
-  const Scalar* from = nullptr;
-  index from_step = 0;
-  Scalar* to = nullptr;
-  index to_step = 0;
-  bool adds = false;  ///< or subtracts
-  index row = 0;      ///< spread: to the values below and on the right; 0: they do not count
-  index column = 0;
-  bool onto = false;             ///< gather: what is there counts
-  const Scalar* bias = nullptr;  ///< gather: added where nothing is there
-};
-
-template <class Scalar>
-struct pair_kernels {
-  void (*spread)(const pair_task<Scalar>&) noexcept;
-  void (*gather)(const pair_task<Scalar>&) noexcept;
-};
-
-}  // namespace pergrad::inline v0_1::on_host
-
-#define PERGRAD_FAMILY_TEXT "pergrad/host/pairs_text.hpp"
-// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/pairs_text.hpp - one family of kernels for the transforms of filtering in pairs, a vector at a time
-//
-// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/pairs.hpp. They only add:
-// there is nothing that one family could round and another not.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pairs {
-
-/// Calls f(from, to, lanes) for the vectors of all values of a task.
-template <class Scalar, class Function>
-inline void for_each_value(const pair_task<Scalar>& task, const Function& f) noexcept {
-  const Scalar* from = task.from;
-  Scalar* to = task.to;
-  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
-    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) { f(from + n, to + n, lanes); });
-  }
-}
-
-template <class Scalar>
-void spread(const pair_task<Scalar>& task) noexcept {
-  const index row = task.row;  // copies: what is stored might be the task
-  const index column = task.column;
-  if (row != 0 && column != 0 && task.adds) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, (lanes.load(from) + lanes.load(from + column)) +
-                          (lanes.load(from + row) + lanes.load(from + row + column)));
-    });
-  } else if (row != 0 && column != 0) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, (lanes.load(from) - lanes.load(from + column)) -
-                          (lanes.load(from + row) - lanes.load(from + row + column)));
-    });
-  } else if (row == 0 && column == 0) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
-  } else if (task.adds) {
-    const index other = row + column;
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(from) + lanes.load(from + other));
-    });
-  } else {
-    const index other = row + column;
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(from) - lanes.load(from + other));
-    });
-  }
-}
-
-template <class Scalar>
-void gather(const pair_task<Scalar>& task) noexcept {
-  if (task.onto && task.adds) {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(to) + lanes.load(from));
-    });
-  } else if (task.onto) {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(to) - lanes.load(from));
-    });
-  } else if (task.bias != nullptr) {
-    const Scalar* from = task.from;
-    Scalar* to = task.to;
-    for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
-      for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
-        lanes.store(to + n, lanes.load(from + n) + lanes.load(task.bias + n));
-      });
-    }
-  } else {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
-  }
-}
-
-template <class Scalar>
-inline constexpr pair_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/pairs_text.hpp - one family of kernels for the transforms of filtering in pairs, a vector at a time
-//
-// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/pairs.hpp. They only add:
-// there is nothing that one family could round and another not.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pairs {
-
-/// Calls f(from, to, lanes) for the vectors of all values of a task.
-template <class Scalar, class Function>
-inline void for_each_value(const pair_task<Scalar>& task, const Function& f) noexcept {
-  const Scalar* from = task.from;
-  Scalar* to = task.to;
-  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
-    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) { f(from + n, to + n, lanes); });
-  }
-}
-
-template <class Scalar>
-void spread(const pair_task<Scalar>& task) noexcept {
-  const index row = task.row;  // copies: what is stored might be the task
-  const index column = task.column;
-  if (row != 0 && column != 0 && task.adds) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, (lanes.load(from) + lanes.load(from + column)) +
-                          (lanes.load(from + row) + lanes.load(from + row + column)));
-    });
-  } else if (row != 0 && column != 0) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, (lanes.load(from) - lanes.load(from + column)) -
-                          (lanes.load(from + row) - lanes.load(from + row + column)));
-    });
-  } else if (row == 0 && column == 0) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
-  } else if (task.adds) {
-    const index other = row + column;
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(from) + lanes.load(from + other));
-    });
-  } else {
-    const index other = row + column;
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(from) - lanes.load(from + other));
-    });
-  }
-}
-
-template <class Scalar>
-void gather(const pair_task<Scalar>& task) noexcept {
-  if (task.onto && task.adds) {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(to) + lanes.load(from));
-    });
-  } else if (task.onto) {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(to) - lanes.load(from));
-    });
-  } else if (task.bias != nullptr) {
-    const Scalar* from = task.from;
-    Scalar* to = task.to;
-    for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
-      for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
-        lanes.store(to + n, lanes.load(from + n) + lanes.load(task.bias + n));
-      });
-    }
-  } else {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
-  }
-}
-
-template <class Scalar>
-inline constexpr pair_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/host/pairs_text.hpp - one family of kernels for the transforms of filtering in pairs, a vector at a time
-//
-// Included behind host/tile_text.hpp, whose rules it shares. The formulas are those of host/pairs.hpp. They only add:
-// there is nothing that one family could round and another not.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::on_host::PERGRAD_KERNELS::pairs {
-
-/// Calls f(from, to, lanes) for the vectors of all values of a task.
-template <class Scalar, class Function>
-inline void for_each_value(const pair_task<Scalar>& task, const Function& f) noexcept {
-  const Scalar* from = task.from;
-  Scalar* to = task.to;
-  for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
-    for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) { f(from + n, to + n, lanes); });
-  }
-}
-
-template <class Scalar>
-void spread(const pair_task<Scalar>& task) noexcept {
-  const index row = task.row;  // copies: what is stored might be the task
-  const index column = task.column;
-  if (row != 0 && column != 0 && task.adds) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, (lanes.load(from) + lanes.load(from + column)) +
-                          (lanes.load(from + row) + lanes.load(from + row + column)));
-    });
-  } else if (row != 0 && column != 0) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, (lanes.load(from) - lanes.load(from + column)) -
-                          (lanes.load(from + row) - lanes.load(from + row + column)));
-    });
-  } else if (row == 0 && column == 0) {
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
-  } else if (task.adds) {
-    const index other = row + column;
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(from) + lanes.load(from + other));
-    });
-  } else {
-    const index other = row + column;
-    for_each_value(task, [=](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(from) - lanes.load(from + other));
-    });
-  }
-}
-
-template <class Scalar>
-void gather(const pair_task<Scalar>& task) noexcept {
-  if (task.onto && task.adds) {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(to) + lanes.load(from));
-    });
-  } else if (task.onto) {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) {
-      lanes.store(to, lanes.load(to) - lanes.load(from));
-    });
-  } else if (task.bias != nullptr) {
-    const Scalar* from = task.from;
-    Scalar* to = task.to;
-    for (index i = 0; i < task.count; ++i, from += task.from_step, to += task.to_step) {
-      for_each_vector<Scalar>(task.values, [&](index n, const auto& lanes) {
-        lanes.store(to + n, lanes.load(from + n) + lanes.load(task.bias + n));
-      });
-    }
-  } else {
-    for_each_value(task, [](const Scalar* from, Scalar* to, const auto& lanes) { lanes.store(to, lanes.load(from)); });
-  }
-}
-
-template <class Scalar>
-inline constexpr pair_kernels<Scalar> kernels{&spread<Scalar>, &gather<Scalar>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
-
-namespace pergrad::inline v0_1::on_host {
-
-/// The kernels of a family, which must be compiled into the program.
-template <class Scalar>
-[[nodiscard]] inline const pair_kernels<Scalar>& pairs_of(kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, pairs::kernels<Scalar>);
-}
-
-/// One convolution in pairs. `row` and `column` are the steps of the stored image, whose first window begins at x.
-template <class Scalar>
-struct pair_filter {
-  pair_extents of;
-  index row = 0;
-  index column = 0;
-  const pair_kernels<Scalar>& kernels = pairs_of<Scalar>(kernel_family_in_use());
-
-  /// Calls f(m's row, m's column, number) for the nine.
-  template <class Function>
-  static void for_each_part(Function&& f) {
-    for (index part = 0; part < 9; ++part) f(part / 3, part % 3, part);
-  }
-
-  /// The image that x becomes: [patch row][patch column][channel].
-  void spread(const Scalar* x, index m_row, index m_column, Scalar* to) const noexcept {
-    pair_task<Scalar> task;
-    task.count = of.patch_columns();
-    task.values = of.channels;
-    task.from_step = 2 * column;
-    task.to_step = of.channels;
-    task.row = m_row == 1 ? 0 : row;
-    task.column = m_column == 1 ? 0 : column;
-    x += (m_row > 0 ? row : 0) + (m_column > 0 ? column : 0);
-    for (index i = 0; i < of.patch_rows(); ++i) {
-      task.from = x + 2 * i * row;
-      task.to = to + i * of.patch_columns() * of.channels;
-      kernels.spread(task);
-    }
-  }
-  /// The same of delta: d0, d0 + d1 and d1. What lies beyond the image counts as 0.
-  void spread_delta(const Scalar* delta, index delta_row, index delta_column, index m_row, index m_column,
-                    Scalar* to) const noexcept {
-    const index width = of.tile_columns() * of.outputs;
-    pair_task<Scalar> task;
-    task.values = of.outputs;
-    task.from_step = 2 * delta_column;
-    task.to_step = of.outputs;
-    task.adds = true;
-    const index whole = of.width / 2;
-    for (index i = 0; i < of.tile_rows(); ++i) {
-      const bool has_below = 2 * i + 1 < of.height;
-      task.to = to + i * width;
-      if (m_row == 2 && !has_below) {
-        std::fill_n(task.to, width, Scalar{0});
-        continue;
-      }
-      task.row = m_row == 1 && has_below ? delta_row : 0;
-      const Scalar* const from = delta + (2 * i + (m_row == 2 ? 1 : 0)) * delta_row;
-      task.from = from + (m_column == 2 ? delta_column : 0);
-      task.count = whole;
-      task.column = m_column == 1 ? delta_column : 0;
-      kernels.spread(task);
-      if (whole == of.tile_columns()) continue;
-      task.to += whole * of.outputs;
-      if (m_column == 2) {
-        std::fill_n(task.to, of.outputs, Scalar{0});
-        continue;
-      }
-      task.from = from + 2 * whole * delta_column;
-      task.count = 1;
-      task.column = 0;
-      kernels.spread(task);
-    }
-  }
-
-  /// What one of the nine adds to two by two places: calls f(row, column, adds, is first) for each that it reaches.
-  template <class Function>
-  static void for_each_place(index m_row, index m_column, Function&& f) {
-    for (index i = 0; i < 2; ++i) {
-      for (index j = 0; j < 2; ++j) {
-        if (m_row - i < 0 || m_row - i > 1 || m_column - j < 0 || m_column - j > 1) continue;
-        const bool subtracts_row = i == 1 && m_row == 2;
-        const bool subtracts_column = j == 1 && m_column == 2;
-        f(i, j, subtracts_row == subtracts_column, m_row == i && m_column == j);
-      }
-    }
-  }
-
-  /// y = conv(x, kernels) + b of one sample. `panel` holds the packed kernels, `room` of.forward_room() elements.
-  void forward(const Scalar* x, const Scalar* panel, Scalar* y, index y_row, index y_column, const Scalar* bias,
-               Scalar* room) const noexcept {
-    Scalar* const sums = room + of.spread();
-    for_each_part([&](index m_row, index m_column, index part) {
-      spread(x, m_row, m_column, room);
-      const Scalar* const weights = panel + part * of.kernels();
-      const index line_values = of.patch_columns() * of.channels;
-      const index view = of.kernel_rows * of.kernel_columns * of.channels;
-      for (index block = 0; block < of.outputs; block += panel_block) {
-        const index columns = columns_of_block(of.outputs, block);
-        const product_shape shape = coalesce({{{},
-                                               {of.tile_rows(), line_values, of.tile_columns() * of.outputs},
-                                               {of.tile_columns(), of.channels, of.outputs}},
-                                              {{},
-                                               {of.kernel_rows, line_values, of.kernel_columns * of.channels * columns},
-                                               {of.kernel_columns * of.channels, 1, columns}},
-                                              columns});
-        product(shape, static_cast<const Scalar*>(room), weights + block * view, sums + block, epilogue::store{});
-      }
-      pair_task<Scalar> task;
-      task.values = of.outputs;
-      task.from_step = of.outputs;
-      task.to_step = 2 * y_column;
-      task.bias = bias;
-      for_each_place(m_row, m_column, [&](index i, index j, bool adds, bool first) {
-        task.adds = adds;
-        task.onto = !first;
-        task.count = (of.width - j + 1) / 2;
-        for (index r = i; r < of.height; r += 2) {
-          task.from = sums + r / 2 * of.tile_columns() * of.outputs;
-          task.to = y + r * y_row + j * y_column;
-          kernels.gather(task);
-        }
-      });
-    });
-  }
-
-  /// G (=|+=) sum over positions of delta (x) x of one sample, natively [kernel row][kernel column][channel][output].
-  /// `room` holds of.gradient_room() elements.
-  void gradient(const Scalar* x, const Scalar* delta, index delta_row, index delta_column, Scalar* out, bool onto,
-                Scalar* room) const noexcept {
-    Scalar* const deltas = room + of.spread();
-    Scalar* const sums = deltas + of.tiles();
-    const index tap = of.channels * of.outputs;
-    const index line_values = of.patch_columns() * of.channels;
-    for_each_part([&](index m_row, index m_column, index) {
-      spread(x, m_row, m_column, room);
-      spread_delta(delta, delta_row, delta_column, m_row, m_column, deltas);
-      for (index block = 0; block < of.outputs; block += panel_block) {
-        const product_shape shape = coalesce({{{},
-                                               {of.kernel_rows, line_values, of.kernel_columns * tap},
-                                               {of.kernel_columns * of.channels, 1, of.outputs}},
-                                              {{},
-                                               {of.tile_rows(), line_values, of.tile_columns() * of.outputs},
-                                               {of.tile_columns(), of.channels, of.outputs}},
-                                              columns_of_block(of.outputs, block)});
-        product(shape, static_cast<const Scalar*>(room), static_cast<const Scalar*>(deltas + block), sums + block,
-                epilogue::store{});
-      }
-      pair_task<Scalar> task;
-      task.count = of.kernel_columns;
-      task.values = tap;
-      task.from_step = tap;
-      task.to_step = 2 * tap;
-      for_each_place(m_row, m_column, [&](index i, index j, bool adds, bool first) {
-        task.adds = adds;
-        task.onto = onto || !first;
-        for (index p = 0; p < of.kernel_rows; ++p) {
-          task.from = sums + p * of.kernel_columns * tap;
-          task.to = out + ((2 * p + i) * 2 * of.kernel_columns + j) * tap;
-          kernels.gather(task);
-        }
-      });
-    });
-  }
-};
-
-/// `through_windows` in pairs, for a row that says so.
-template <class Scalar>
-void through_pairs(const node_row& row, const Scalar* panel, index samples, images<const Scalar> in, images<Scalar> out,
-                   const std::type_identity_t<Scalar>* bias, Scalar* room) {
-  const pair_filter<Scalar> filter{extents_in_pairs(row.map), in.of.row, in.of.column};
-  const index first = in.of.start - static_cast<index>(row.map.padding.height) * in.of.row -
-                      static_cast<index>(row.map.padding.width) * in.of.column;
-  for (index b = 0; b < samples; ++b) {
-    filter.forward(in.first + b * in.sample + first, panel, out.first + b * out.sample + out.of.start, out.of.row,
-                   out.of.column, bias, room);
-  }
-}
-
-/// A leaf's gradient (=|+=) of one sample, whose x and delta are given.
-template <class Scalar>
-void gradient_in_pairs(const outer_leaf& leaf, const Scalar* x, const Scalar* delta, Scalar* out, bool onto,
-                       Scalar* room) noexcept {
-  const step_axis(&step)[2] = leaf.step;
-  const pair_filter<Scalar> filter{{leaf.view[2].extent, leaf.outputs, step[0].extent, step[1].extent,
-                                    leaf.view[0].extent / 2, leaf.view[1].extent / 2},
-                                   step[0].x,
-                                   step[1].x};
-  filter.gradient(x, delta, step[0].delta, step[1].delta, out, onto, room);
-}
-
-/// Kernels of outputs [first, last) from PyTorch's order into nine times `[block of outputs][pair of rows][pair of
-/// columns][channel][output]`: w0, w0 + w1 and w1 along both axes.
-template <class Scalar>
-inline void pack_pairs(const affine_map& map, const Scalar* weights, Scalar* panel, index first, index last) {
-  constexpr index columns_together = 16;
-  const pair_extents of = extents_in_pairs(map);
-  const index width = 2 * of.kernel_columns;
-  const index taps = 2 * of.kernel_rows * width;
-  const index view = of.kernel_rows * of.kernel_columns * of.channels;
-  // A cache line of outputs at a time, turned round: their kernels lie far apart.
-  alignas(64) Scalar rows[2][columns_together * line] = {};
-  const auto in_pairs = [](Scalar a, Scalar b, index m) { return m == 0 ? a : m == 1 ? a + b : b; };
-  for (index n = first; n < last;) {
-    const index together = std::min(line - n % line, last - n);
-    const index block = n / panel_block * panel_block;
-    const index block_width = columns_of_block(of.outputs, block);
-    Scalar* const to = panel + block * view + n - block;
-    for (index c = 0; c < of.channels; ++c) {
-      const Scalar* const from = weights + (n * of.channels + c) * taps;
-      for (index p = 0; p < of.kernel_rows; ++p) {
-        for (index s = 0; s < width; s += columns_together) {
-          const index here = std::min(columns_together, width - s);
-          for (index r = 0; r < 2; ++r) {
-            transpose(from + (2 * p + r) * width + s, of.channels * taps, together, here, rows[r], line);
-          }
-          for (index q = 0; q < here / 2; ++q) {
-            const index pair = p * of.kernel_columns + s / 2 + q;
-            for (index part = 0; part < 9; ++part) {
-              Scalar* const out = to + part * of.kernels() + (pair * of.channels + c) * block_width;
-              for (index j = 0; j < together; ++j) {
-                const index at = 2 * q * line + j;
-                out[j] = in_pairs(in_pairs(rows[0][at], rows[0][at + line], part % 3),
-                                  in_pairs(rows[1][at], rows[1][at + line], part % 3), part / 3);
-              }
-            }
-          }
-        }
-      }
-    }
-    n += together;
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go out
 
 namespace pergrad::inline v0_1::on_host {
@@ -15107,7 +13593,6 @@ class passes : public tile_values<Network> {
   }
   static constexpr bool has_staged = any_node([](const node_row& row) { return row.staged; });
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
-  static constexpr bool has_pairs = any_node([](const node_row& row) { return row.in_pairs; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
   using tile_function = void (*)(tile_view<scalar>&);
@@ -15181,12 +13666,6 @@ class passes : public tile_values<Network> {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
                         at(table.scratch, 0), base::inputs_of(row, begin));
-        return;
-      }
-    }
-    if constexpr (has_pairs) {
-      if (row.in_pairs) {
-        through_pairs(row, panels_ + row.forward_panel, end - begin, x, y, bias_of(row), at(table.winograd, 0));
         return;
       }
     }
@@ -15626,39 +14105,15 @@ template <class Network, class Scalar>
     return others->direct(kernel, sample);
   }
 }
-/// Has the network a block whose gradients are filtered in pairs?
-template <class Network>
-inline constexpr bool has_pairs = any_outer<Network>([](const outer_leaf& leaf) { return leaf.in_pairs; });
-
-/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. What
-/// lay there goes where `before` says. `room` holds a gradient, or what filtering in pairs needs.
+/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. `room`
+/// holds a gradient.
 template <class Network, class Scalar>
 [[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
-                                   [[maybe_unused]] Scalar* room, epilogue::earlier<Scalar> before) {
+                                   [[maybe_unused]] Scalar* room) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
     if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
   }
-  if constexpr (has_pairs<Network>) {
-    if (kernel.leaf.in_pairs) {
-      if (before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, gradient, kernel.leaf.size());
-      gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), gradient, false, room);
-      return squares(static_cast<const Scalar*>(gradient), kernel.leaf.size());
-    }
-  }
-  return kernel.instantiate(sample, gradient, before);
-}
-/// Adds the samples' gradients to `out`. `room` as above.
-template <class Network, class Scalar>
-void add_gradients(const leaf_kernel<Scalar>& kernel, index samples, Scalar* out, Scalar* room) {
-  if constexpr (has_pairs<Network>) {
-    if (kernel.leaf.in_pairs) {
-      for (index b = 0; b < samples; ++b) {
-        gradient_in_pairs(kernel.leaf, kernel.x(b, 0), kernel.delta(b, 0), out, true, room);
-      }
-      return;
-    }
-  }
-  kernel.add_sum(samples, out, room);
+  return kernel.instantiate(sample, gradient);
 }
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -15792,12 +14247,6 @@ template <class Network>
 void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
-  constexpr bool has_pairs = [] {
-    for (const node_row& row : table.nodes) {
-      if (row.in_pairs) return true;
-    }
-    return false;
-  }();
   index tasks = 0;
   for (const node_row& row : table.nodes) tasks += pack_tasks(row);
   executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
@@ -15815,13 +14264,6 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index first = task * outputs_per_task(row);
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
-      if constexpr (has_pairs) {
-        if (row.in_pairs) {
-          pack_pairs(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
-          if (for_dx) pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
-          return;
-        }
-      }
       if constexpr (table.winograd.sample > 0) {
         if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
           pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);
@@ -16004,7 +14446,7 @@ struct leaf_sums {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, room);
+      kernel.add_sum(end - begin, sum + table.outer[k].native, room);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -16108,8 +14550,6 @@ struct worker {
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
   kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
                            workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
-  scalar* waiting = nullptr;  ///< the sum that the late gradients of the sample before have not joined yet
-  std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> late_weights{};
   leaf_sums<Network> leaves{request, workspace, kept, room};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
@@ -16170,13 +14610,7 @@ struct worker {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
           if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
         }
-        // Where there is one sum, a sample's late gradients join it while the next sample's take their room.
-        waiting = request.sum_count == 1 && b + 1 < end ? sums : nullptr;
-        if (waiting == nullptr) {
-          add_late(pass, first, b, sums);
-        } else {
-          weigh(pass, request.sums[0], first, b, late_weights.data());
-        }
+        add_late(pass, first, b, sums);
       }
     }
     observe(pass, first, begin, end);
@@ -16260,7 +14694,7 @@ struct worker {
           break;
         default: {
           scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
-          const double squared = form_gradient<Network>(kernel, b, gradient, room, before(leaf));
+          const double squared = form_gradient<Network>(kernel, b, gradient, room);
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -16270,14 +14704,6 @@ struct worker {
         }
       }
     }
-  }
-
-  /// Where the gradient goes in whose room a block's is formed.
-  [[nodiscard]] epilogue::earlier<scalar> before(const outer_leaf& leaf) const noexcept {
-    if (waiting == nullptr || !leaf.late) return {};
-    const scalar weight = late_weights[request.sums[0].per_layer ? table.layer_group[leaf.node] : 0];
-    if (weight == 0) return {};  // not multiplied: a non-finite gradient must contribute nothing
-    return {weight, waiting + leaf.native};
   }
 
   template <class Leaf>
@@ -16323,13 +14749,14 @@ struct worker {
 
   /// The late gradients of a sample, before the next sample's take their room.
   [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
+    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
-      weigh(pass, sum, first, b, late_weights.data());
+      weigh(pass, sum, first, b, weights.data());
       for (std::size_t k = 0; k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
-        const scalar weight = late_weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
+        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
                       static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
@@ -16401,7 +14828,7 @@ struct worker {
         if (in_one_room(leaf)) return;
         leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
       } else if (request_sum.unit) {
-        add_gradients<Network>(kernel, end - begin, sum + leaf.native, room);
+        kernel.add_sum(end - begin, sum + leaf.native, room);
       } else {
         for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
@@ -17469,11 +15896,12 @@ template <class Network, class Loss>
 //   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
 // However many results one call asks for, it runs one forward and one backward pass.
 
-// pergrad/gradients/misuse.hpp - what functions of expressions say to expressions that they do not take
+// pergrad/gradients/misuse.hpp - what functions say where an expression would lose its privacy
 //
-// Every function has one more overload, for expressions for which it has no meaning: it compiles to one readable error,
-// and what it returns takes the place of the result without another word. Constraints keep it out of the way of what
-// has a meaning.
+// What clips, sums and divides has one more overload, for what it does not take: it compiles to one readable error, and
+// what it returns takes the place of the result without another word. Constraints keep it out of the way of what has a
+// meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
+// function in silence.
 
 // pergrad/gradients/noise.hpp - Gaussian noise on a bounded sum: the only thing that a private optimizer accepts
 //
@@ -19287,17 +17715,12 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 template <class Type>
+concept explained_expression = is_explained<Type>;
+
+template <class Type>
 struct is_clipped : std::false_type {};
 template <class Leaf, class Rule>
 struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
-
-template <class Leaf, class Numbers>
-concept numbers_for =
-    is_leaf<Leaf>::value && std::is_convertible_v<const Numbers&, std::span<const typename Leaf::scalar>>;
-
-/// Operands of which one is an expression, but for which there is no arithmetic.
-template <class Left, class Right>
-concept unpaired = (expression<Left> || expression<Right>)&&!scalar_pairing<Left, Right>;
 
 template <class Type>
 inline constexpr bool is_noise = false;
@@ -19310,85 +17733,14 @@ inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
 template <class Noised, class Begin>
 inline constexpr bool is_noised<used_on_the_way<Noised, Begin>> = true;
 
-/// Arithmetic that is offered for neither operand.
-template <class Left, class Right>
-concept meaningless_pair = unpaired<Left, Right> && !is_noise<Right>;
-
 }  // namespace detail
 
-template <norm_method Method, std::size_t... Entries, detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained with_method(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::with_method, Given>{});
-  }
-  return {};
-}
-template <strategy Strategy, detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained with_strategy(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::with_strategy, Given>{});
-  }
-  return {};
-}
-template <detail::expression_but_no_leaf Given, class Generator>
-[[nodiscard]] error::explained with_randomness(const Given& /*given*/, Generator&& /*generator*/) {
-  if constexpr (!detail::any_explained<Given, Generator>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::with_randomness, Given>{});
-  }
-  return {};
-}
 template <class Network, class Loss, random_generator Generator>
 [[nodiscard]] error::explained with_randomness(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/,
                                                const Generator&& /*generator*/) {
   static_cast<void>(error::temporary_operand<Generator>{});
   return {};
 }
-template <class Network, class Loss, class Other>
-requires(!random_generator<std::remove_reference_t<Other>>) [[nodiscard]] error::explained
-    with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Other&& /*other*/) {
-  if constexpr (!detail::is_explained<Other>) {
-    static_cast<void>(error::has_no_meaning<error::function::with_randomness, std::remove_cvref_t<decltype(gradients)>,
-                                            std::remove_reference_t<Other>>{});
-  }
-  return {};
-}
-
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained losses(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::needs_per_sample_gradients<error::function::losses, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained l2_norms(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::needs_per_sample_gradients<error::function::l2_norms, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained squared_l2_norms(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::squared_l2_norms, Given>{});
-  }
-  return {};
-}
-template <detail::expression_but_no_leaf Given, class... Rest>
-[[nodiscard]] error::explained dot(const Given& /*given*/, const Rest&... /*rest*/) {
-  if constexpr (!detail::any_explained<Given, Rest...>) {
-    static_cast<void>(error::needs_per_sample_gradients<error::function::dot, Given, Rest...>{});
-  }
-  return {};
-}
-template <class Network, class Loss, class Direction>
-requires(!detail::numbers_for<per_sample_gradient_leaf<Network, Loss>, Direction>) [[nodiscard]] error::explained
-    dot(const per_sample_gradient_leaf<Network, Loss>& /*gradients*/, const Direction& /*direction*/) {
-  if constexpr (!detail::is_explained<Direction>) {
-    static_cast<void>(
-        error::operand_does_not_fit<error::function::dot, std::span<const typename Network::scalar>, Direction>{});
-  }
-  return {};
-}
-
 template <detail::expression Given, class... Bound>
 requires(!detail::is_leaf<Given>::value ||
          !(std::is_convertible_v<Bound, l2_clip_norm> && ... && (sizeof...(Bound) == 1))) [[nodiscard]] error::explained
@@ -19437,103 +17789,39 @@ template <detail::expression_but_no_leaf Given>
     static_cast<void>(error::cannot_be_summed<error::function::mean, Given>{});
   return {};
 }
-template <detail::expression Given, class Weights>
-requires(!detail::is_leaf<Given>::value || (!per_sample_scalar<Weights> && !detail::numbers_for<Given, Weights>))
-    [[nodiscard]] error::explained weighted_sum(const Given& /*given*/, const Weights& /*weights*/) {
-  if constexpr (!detail::any_explained<Given, Weights>) {
-    if constexpr (detail::is_leaf<Given>::value && !detail::expression<Weights>) {
-      static_cast<void>(error::operand_does_not_fit<error::function::weighted_sum,
-                                                    std::span<const typename Given::scalar>, Weights>{});
-    } else {
-      static_cast<void>(error::has_no_meaning<error::function::weighted_sum, Given, Weights>{});
-    }
-  }
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-requires(!detail::is_clipped<Given>::value) [[nodiscard]] error::explained materialise(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::has_no_meaning<error::function::materialise, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained second_moment(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::needs_per_sample_gradients<error::function::second_moment, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained variance(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::needs_per_sample_gradients<error::function::variance, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained outputs(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::needs_per_sample_gradients<error::function::outputs, Given>{});
-  return {};
-}
-template <detail::expression_but_no_leaf Given>
-[[nodiscard]] error::explained gram(const Given& /*given*/) {
-  if constexpr (!detail::is_explained<Given>)
-    static_cast<void>(error::needs_per_sample_gradients<error::function::gram, Given>{});
+template <class Noised, class Number>
+requires(detail::is_noised<Noised>&& std::is_arithmetic_v<Number>) [[nodiscard]] error::explained operator/(
+    const Noised& /*noised*/, Number /*divisor*/) {
+  static_cast<void>(error::plain_number<error::function::divided_by, expected_batch_size, Number>{});
   return {};
 }
 
-/// Arithmetic is for per-sample scalars and numbers; on anything else it is an error that says so.
-template <class Left, class Right>
-requires detail::unpaired<Left, Right>
-[[nodiscard]] error::explained min(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>)
-    static_cast<void>(error::has_no_meaning<error::function::min, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::unpaired<Left, Right>
-[[nodiscard]] error::explained max(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>)
-    static_cast<void>(error::has_no_meaning<error::function::max, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::unpaired<Left, Right>
-[[nodiscard]] error::explained pow(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>)
-    static_cast<void>(error::has_no_meaning<error::function::pow, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator+(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>)
-    static_cast<void>(error::has_no_meaning<error::function::plus, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator-(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>)
-    static_cast<void>(error::has_no_meaning<error::function::minus, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator*(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (!detail::any_explained<Left, Right>)
-    static_cast<void>(error::has_no_meaning<error::function::times, Left, Right>{});
-  return {};
-}
-template <class Left, class Right>
-requires detail::meaningless_pair<Left, Right>
-[[nodiscard]] error::explained operator/(const Left& /*left*/, const Right& /*right*/) {
-  if constexpr (detail::is_noised<Left> && std::is_arithmetic_v<Right>) {
-    static_cast<void>(error::plain_number<error::function::divided_by, expected_batch_size, Right>{});
-  } else if constexpr (!detail::any_explained<Left, Right>) {
-    static_cast<void>(error::has_no_meaning<error::function::divided_by, Left, Right>{});
-  }
-  return {};
-}
+// What takes the place of an expression.
+// clang-format off
+template <norm_method Method, std::size_t... Entries, detail::explained_expression Given>
+[[nodiscard]] error::explained with_method(const Given& /*given*/) { return {}; }
+template <strategy Strategy, detail::explained_expression Given>
+[[nodiscard]] error::explained with_strategy(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given, class Generator>
+[[nodiscard]] error::explained with_randomness(const Given& /*given*/, Generator&& /*generator*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained losses(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained l2_norms(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained squared_l2_norms(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained materialise(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained second_moment(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained variance(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained outputs(const Given& /*given*/) { return {}; }
+template <detail::explained_expression Given> [[nodiscard]] error::explained gram(const Given& /*given*/) { return {}; }
+template <class... Given> requires detail::any_explained<Given...> [[nodiscard]] error::explained dot(const Given&... /*given*/) { return {}; }
+template <class... Given> requires detail::any_explained<Given...> [[nodiscard]] error::explained weighted_sum(const Given&... /*given*/) { return {}; }
+template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained min(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained max(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained pow(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class A, class B> requires(detail::any_explained<A, B> && !detail::is_noise<B>) [[nodiscard]] error::explained operator+(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained operator-(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained operator*(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained operator/(const A& /*a*/, const B& /*b*/) { return {}; }
+// clang-format on
 
 }  // namespace pergrad::inline v0_1
 
@@ -20583,7 +18871,9 @@ namespace pergrad::inline v0_1 {
 
 /// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`. PyTorch: `nn.AdaptiveAvgPool1d`.
 template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {};
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool1d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/adaptive_avg_pool2d.hpp - means over windows that cut any image into a fixed number of (overlapping)
@@ -20595,7 +18885,9 @@ namespace pergrad::inline v0_1 {
 
 /// `adaptive_avg_pool2d<Height, Width>` on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
 template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {};
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool2d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/adaptive_avg_pool3d.hpp - means over windows that cut any volume into a fixed number of (overlapping)
@@ -20607,7 +18899,9 @@ namespace pergrad::inline v0_1 {
 
 /// `adaptive_avg_pool3d<Depth, Height, Width>` on `{channels, depth, height, width}`. PyTorch: `nn.AdaptiveAvgPool3d`.
 template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {};
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool3d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/avg_pool1d.hpp - mean of each window of a sequence, padding counted; every input gets an equal
@@ -20618,7 +18912,9 @@ namespace pergrad::inline v0_1 {
 /// `avg_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
 template <std::size_t Kernel, class... Options>
-struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {};
+struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool1d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/avg_pool2d.hpp - mean of each window of an image, padding counted; every input gets an equal
@@ -20629,7 +18925,9 @@ namespace pergrad::inline v0_1 {
 /// `avg_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool2d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
-struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {};
+struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool2d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/avg_pool3d.hpp - mean of each window of a volume, padding counted; every input gets an equal
@@ -20640,7 +18938,9 @@ namespace pergrad::inline v0_1 {
 /// `avg_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool3d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
-struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {};
+struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool3d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/batch_norm.hpp - names that explain why they are missing
@@ -21216,6 +19516,7 @@ namespace pergrad::inline v0_1 {
 /// of a vector, the channels of `{channels, positions}`, of an image or of a volume. `frozen<channel_affine>` is a
 /// batch norm with fixed statistics. Parameters: all gains, then all shifts, at first 1 and 0.
 struct channel_affine {
+  static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;
@@ -21270,7 +19571,9 @@ namespace pergrad::inline v0_1 {
 /// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
 /// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
 template <std::size_t Channels, std::size_t Kernel, class... Options>
-struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {};
+struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
+  static constexpr const char* name = "conv1d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/conv2d.hpp - 2-d convolution
@@ -21285,7 +19588,9 @@ namespace pergrad::inline v0_1 {
 /// width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch: `nn.Conv2d`
 /// with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {};
+struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
+  static constexpr const char* name = "conv2d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/conv3d.hpp - 3-d convolution of a volume
@@ -21300,7 +19605,9 @@ namespace pergrad::inline v0_1 {
 /// height, width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
 /// `nn.Conv3d` with zero padding; parameters: weight `[Channels, channels / groups, depth, height, width]`, then bias.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {};
+struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
+  static constexpr const char* name = "conv3d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/conv_transpose2d.hpp - transposed 2-d convolution: the adjoint of a convolution from its output to its
@@ -21320,6 +19627,7 @@ namespace pergrad::inline v0_1 {
 /// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv_transpose2d {
+  static constexpr const char* name = "conv_transpose2d";
   static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
   static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
 
@@ -21392,21 +19700,7 @@ struct conv_transpose2d {
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
 // take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
 //
-// Where that takes fewer multiply-adds, and nothing is causal or dropped, scores lie the other way round
-// (detail/attention_by_keys.hpp).
-//
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
-
-// pergrad/detail/attention_by_keys.hpp - a head's attention with its scores turned: keys are their rows, queries their
-// columns
-//
-// The formulas of detail/attention.hpp, each transposed but the last two:
-//     S^T = K Q^T / sqrt(d),    P^T = softmax of each column of S^T,    Y^T = V^T P^T
-//     dP^T = V dY^T,    dS^T = P^T o (dP^T - columnsum(dY^T o Y^T)) / sqrt(d),
-//     dQ^T = K^T dS^T,    dK = dS^T Q,    dV = P^T dY
-// A product's columns are padded to whole vectors. Heads are narrow, 25 features take two vectors of 16 lanes, while a
-// sequence has many queries: Y^T and dQ^T have them as columns. Maxima and sums of a softmax go from row to row, so no
-// lane asks another one. Y stays transposed: what reads it does so with strides.
 
 // pergrad/detail/attention_layout.hpp - options of attention layers, where their values and parameters lie, first
 // values
@@ -21433,9 +19727,6 @@ struct attention_options {
   bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
-
-  /// Causal layers skip keys, and dropout numbers probabilities query by query: their scores lie so, too.
-  [[nodiscard]] constexpr bool may_turn_scores() const noexcept { return !causal && threshold == 0; }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -21476,7 +19767,6 @@ struct attention_layout {
   std::ptrdiff_t heads = 0;
   std::ptrdiff_t width = 0;  ///< of a head
   bool causal = false;
-  bool by_keys = false;  ///< are scores stored [keys][queries] (detail/attention_by_keys.hpp)?
   std::uint32_t threshold = 0;
   double kept = 1;
 
@@ -21485,17 +19775,15 @@ struct attention_layout {
   std::ptrdiff_t key = 0;
   std::ptrdiff_t value = 0;
   std::ptrdiff_t memory_step = 0;
-  std::ptrdiff_t context = 0;  ///< saved: the heads' results side by side; these are its strides
-  std::ptrdiff_t context_position = 0;
-  std::ptrdiff_t context_feature = 1;
-  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step], by keys [heads][keys][score_step]
+  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
+  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
   std::ptrdiff_t head_scores = 0;    ///< from one head's to the next one's
   std::ptrdiff_t score_step = 0;
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;           ///< scratch: what of a head is turned, [width][score_step]; before it dY
+  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
   std::ptrdiff_t score_gradients = 0;  ///< scratch: as a head's probabilities
-  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width], by keys [width][score_step]
+  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
   std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
   std::size_t scratch_count = 0;
 
@@ -21517,16 +19805,6 @@ struct attention_layout {
   [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
 };
 
-/// Do the products of a head take no more vectors of multiply-adds with queries as columns of the scores than with
-/// keys? Not of wide heads over few queries, whose products would be one vector wide.
-[[nodiscard]] constexpr bool scores_by_keys(const attention_layout& at) noexcept {
-  constexpr auto vectors = [](std::ptrdiff_t columns) { return (columns + 15) / 16; };
-  const std::ptrdiff_t keys = at.positions + at.extra;
-  const std::ptrdiff_t by_queries = at.queries * at.width * vectors(keys) + 2 * at.queries * keys * vectors(at.width);
-  const std::ptrdiff_t by_keys = 2 * keys * at.width * vectors(at.queries) + at.queries * keys * vectors(at.width);
-  return vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
-}
-
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
 [[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
                                                            const attention_options& options) noexcept {
@@ -21543,12 +19821,9 @@ struct attention_layout {
   at.threshold = options.threshold;
   at.kept = options.kept;
   const std::ptrdiff_t keys = at.positions + at.extra;
-  at.by_keys = options.may_turn_scores() && scores_by_keys(at);
-  at.score_step = whole_lines(at.by_keys ? at.queries : keys);
+  at.score_step = whole_lines(keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
-  at.head_scores = (at.by_keys ? keys : at.queries) * at.score_step;
-  at.context_position = at.by_keys ? 1 : at.features;
-  at.context_feature = at.by_keys ? at.score_step : 1;
+  at.head_scores = at.queries * at.score_step;
 
   at.query_step = (own ? 3 : 1) * at.features;
   at.query = own ? at.extra * at.query_step : 0;
@@ -21556,13 +19831,13 @@ struct attention_layout {
   at.value = at.key + at.features;
   at.memory_step = (own ? 3 : 2) * at.features;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
-  at.probabilities = at.context + whole_lines((at.by_keys ? at.score_step : at.queries) * at.features);
+  at.probabilities = at.context + whole_lines(at.queries * at.features);
   at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
 
   at.turned = whole_lines(at.queries * at.features);
   at.score_gradients = at.turned + at.width * at.score_step;
   at.query_gradients = at.score_gradients + at.head_scores;
-  at.dropped = at.query_gradients + whole_lines((at.by_keys ? at.score_step : at.queries) * at.width);
+  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
   at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? at.head_scores : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;
@@ -21617,8 +19892,7 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
-// pergrad/detail/attention_softmax.hpp - the softmax of scores and its gradient, row by row or columns side by side,
-// and the dropout behind it
+// pergrad/detail/attention_softmax.hpp - the softmax of scores and its gradient, row by row, and the dropout behind it
 
 namespace pergrad::inline v0_1::detail {
 
@@ -21706,56 +19980,6 @@ void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t c
   std::fill(dropped + count, dropped + step, Scalar{0});
 }
 
-/// The first `keys` scores of each of `columns` queries, one query a column, times `scale`, become probabilities.
-template <class Scalar>
-void softmax_columns(Scalar* scores, std::ptrdiff_t keys, std::ptrdiff_t columns, std::ptrdiff_t step,
-                     Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
-    Scalar* const column = scores + first;
-    constexpr Scalar lowest = std::numeric_limits<Scalar>::lowest();
-    vector most[] = {on_host::splat(lowest), on_host::splat(lowest), on_host::splat(lowest), on_host::splat(lowest)};
-    const auto larger = [](vector a, vector b) { return vector{a < b ? b : a}; };
-    std::ptrdiff_t k = 0;
-    for (; k + 4 <= keys; k += 4) {  // chains that do not wait for each other
-      most[0] = larger(most[0], lanes.load(column + k * step));
-      most[1] = larger(most[1], lanes.load(column + (k + 1) * step));
-      most[2] = larger(most[2], lanes.load(column + (k + 2) * step));
-      most[3] = larger(most[3], lanes.load(column + (k + 3) * step));
-    }
-    for (; k < keys; ++k) most[0] = larger(most[0], lanes.load(column + k * step));
-    const vector largest = larger(larger(most[0], most[1]), larger(most[2], most[3]));
-    vector sum = on_host::splat(Scalar{0});  // nvcc 13 takes no {} of a vector in a generic lambda
-    for (k = 0; k < keys; ++k) {
-      const vector power = on_host::in_packs<Scalar>((lanes.load(column + k * step) - largest) * on_host::splat(scale),
-                                                     [](auto exponent) { return math::exp_or_zero(exponent); });
-      lanes.store(column + k * step, power);
-      sum += power;
-    }
-    const vector share = on_host::splat(Scalar{1}) / sum;
-    for (k = 0; k < keys; ++k) lanes.store(column + k * step, lanes.load(column + k * step) * share);
-  });
-}
-
-/// Turns the gradients of columns of probabilities into those of their scores. What rowsum(P o dP) is in rows comes as
-/// the sum of dY o Y over the head's features: dP = dY V^T and Y = P V, so it is the same.
-template <class Scalar>
-void softmax_columns_backward(const Scalar* probabilities, Scalar* gradients, std::ptrdiff_t keys,
-                              std::ptrdiff_t columns, std::ptrdiff_t step, Scalar scale, const Scalar* context,
-                              const Scalar* context_gradients, std::ptrdiff_t width) noexcept {
-  using vector = on_host::vector<Scalar>;
-  on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
-    vector sum = on_host::splat(Scalar{0});
-    for (std::ptrdiff_t f = first; f < first + width * step; f += step) {
-      sum += lanes.load(context + f) * lanes.load(context_gradients + f);
-    }
-    for (std::ptrdiff_t k = first; k < first + keys * step; k += step) {
-      lanes.store(gradients + k,
-                  lanes.load(probabilities + k) * ((lanes.load(gradients + k) - sum) * on_host::splat(scale)));
-    }
-  });
-}
-
 /// out [rows][out_row] = left times right [depth][right_row].
 template <class Tile, class Scalar>
 void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t columns, const Scalar* left,
@@ -21763,83 +19987,6 @@ void multiply_matrices(std::ptrdiff_t rows, std::ptrdiff_t depth, std::ptrdiff_t
                        Scalar* out, std::ptrdiff_t out_row) noexcept {
   Tile::multiply({{{}, {}, {rows, left_row, out_row}}, {{}, {}, {depth, left_step, right_row}}, columns}, left, right,
                  out);
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1::detail {
-
-/// Calls f(first, count) for stretches of queries as even as whole vectors allow: a stretch of the scores stays in the
-/// first caches from the product that forms it to the one that uses it.
-template <class Function>
-void for_each_stretch(std::ptrdiff_t queries, Function&& f) {
-  constexpr std::ptrdiff_t most = 64;
-  const std::ptrdiff_t stretches = (queries + most - 1) / most;
-  const std::ptrdiff_t step = stretches == 0 ? most : ((queries + stretches - 1) / stretches + 15) / 16 * 16;
-  for (std::ptrdiff_t first = 0; first < queries; first += step) f(first, std::min(step, queries - first));
-}
-
-/// `attend` (detail/attention.hpp).
-template <class Tile>
-void attend_by_keys(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                    std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
-  const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width;
-    scalar* const scores = saved + at.probabilities + head * at.head_scores;
-    scalar* const context = saved + at.context + column * step;
-    Tile::turn(saved + at.query + column, at.query_step, queries, at.width, turned, step);
-    for_each_stretch(queries, [&](std::ptrdiff_t first, std::ptrdiff_t count) {
-      multiply_matrices<Tile, scalar>(keys, at.width, count, saved + at.key + column, at.memory_step, 1, turned + first,
-                                      step, scores + first, step);
-      softmax_columns(scores + first, keys, count, step, scale);
-      multiply_matrices<Tile, scalar>(at.width, keys, count, saved + at.value + column, 1, at.memory_step,
-                                      scores + first, step, context + first, step);
-    });
-  }
-  for (std::ptrdiff_t f = 0; queries < at.queries && f < at.features; ++f) {
-    std::fill(saved + at.context + f * step + queries, saved + at.context + f * step + at.queries, scalar{0});
-  }
-}
-
-/// `attend_backward` (detail/attention.hpp) but for the positions beyond those that are there.
-template <class Tile>
-void attend_backward_by_keys(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
-                             std::ptrdiff_t queries, std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  scalar* const saved = tile.saved(sample);
-  scalar* const turned = tile.scratch(0) + at.turned;
-  scalar* const gradients = tile.scratch(0) + at.score_gradients;
-  scalar* const query_gradients = tile.scratch(0) + at.query_gradients;
-  const auto scale = static_cast<scalar>(1 / std::sqrt(static_cast<double>(at.width)));
-  const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width;
-    const scalar* const context_gradient = tile.scratch(sample) + column;
-    const scalar* const context = saved + at.context + column * step;
-    const scalar* const probabilities = saved + at.probabilities + head * at.head_scores;
-    scalar* const query = saved + at.query + column;
-    scalar* const key = saved + at.key + column;
-    scalar* const value = saved + at.value + column;
-    Tile::turn(context_gradient, at.features, queries, at.width, turned, step);
-    for_each_stretch(queries, [&](std::ptrdiff_t first, std::ptrdiff_t count) {
-      multiply_matrices<Tile, scalar>(keys, at.width, count, value, at.memory_step, 1, turned + first, step,
-                                      gradients + first, step);
-      softmax_columns_backward(probabilities + first, gradients + first, keys, count, step, scale, context + first,
-                               static_cast<const scalar*>(turned + first), at.width);
-      multiply_matrices<Tile, scalar>(at.width, keys, count, key, 1, at.memory_step, gradients + first, step,
-                                      query_gradients + first, step);
-    });
-    multiply_matrices<Tile, scalar>(keys, queries, at.width, gradients, step, 1, query, at.query_step, key,
-                                    at.memory_step);
-    multiply_matrices<Tile, scalar>(keys, queries, at.width, probabilities, step, 1, context_gradient, at.features,
-                                    value, at.memory_step);
-    Tile::turn(query_gradients, step, at.width, queries, query, at.query_step);
-  }
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -21854,7 +20001,6 @@ struct positions_product {
   const Scalar* left = nullptr;
   std::ptrdiff_t left_sample = 0;
   std::ptrdiff_t left_row = 0;
-  std::ptrdiff_t left_step = 1;
   const Scalar* right = nullptr;
   const Scalar* bias = nullptr;  ///< null: none
   Scalar* out = nullptr;
@@ -21874,12 +20020,12 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
     Scalar* out = of.out + b * of.out_sample;
     if (of.bias != nullptr) {
       Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                           {{}, {}, {of.depth, of.left_step, of.columns}},
+                           {{}, {}, {of.depth, 1, of.columns}},
                            of.columns},
                           left, of.right, out, of.bias);
     } else {
       Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                      {{}, {}, {of.depth, of.left_step, of.columns}},
+                      {{}, {}, {of.depth, 1, of.columns}},
                       of.columns},
                      left, of.right, out);
     }
@@ -21887,17 +20033,10 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-/// `MayTurn`: of the layer's options, whether scores are ever stored by keys.
-template <bool MayTurn, class Tile>
+template <class Tile>
 void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
             std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
-  if constexpr (MayTurn) {
-    if (at.by_keys) {
-      attend_by_keys(tile, at, sample, queries, keys);
-      return;
-    }
-  }
   scalar* const saved = tile.saved(sample);
   scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
   scalar* const dropped = tile.scratch(0) + at.dropped;
@@ -21931,10 +20070,11 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
   std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
 }
 
-/// Replaces the projections of a sample's positions that are there by their gradients.
+/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
+/// that are there get zeros.
 template <class Tile>
-void attend_backward_by_queries(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
-                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
+void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                     std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
   scalar* const saved = tile.saved(sample);
   const scalar* const context_gradient = tile.scratch(sample);
@@ -21983,21 +20123,6 @@ void attend_backward_by_queries(const Tile& tile, const attention_layout& at, st
           at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
     }
   }
-}
-
-/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
-/// that are there get zeros.
-template <bool MayTurn, class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  bool by_keys = false;
-  if constexpr (MayTurn) {
-    by_keys = at.by_keys;
-    if (by_keys) attend_backward_by_keys(tile, at, sample, queries, keys);
-  }
-  if (!by_keys) attend_backward_by_queries(tile, at, sample, queries, keys);
-  scalar* const saved = tile.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
   }
@@ -22071,8 +20196,7 @@ void project_context(const Tile& tile, const attention_layout& at, const typenam
                                                    .columns = at.features,
                                                    .left = tile.saved.first + at.context,
                                                    .left_sample = tile.saved.step,
-                                                   .left_row = at.context_position,
-                                                   .left_step = at.context_feature,
+                                                   .left_row = at.features,
                                                    .right = turned,
                                                    .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
                                                    .out = tile.y.first,
@@ -22110,6 +20234,7 @@ namespace detail {
 /// The node in which the branches of a `cross_attention` meet: `{positions, features}` and `{positions, features}`.
 template <std::size_t Heads, class... Options>
 struct attention_to_memory {
+  static constexpr const char* name = "cross_attention";
   static constexpr bool on_tiles = true;
   static constexpr attention_options options = gather_attention_options<Options...>();
 
@@ -22144,8 +20269,7 @@ struct attention_to_memory {
     const operand query{source::saved, static_cast<std::size_t>(at.query), features};
     const operand keys{source::saved, key + static_cast<std::size_t>(at.extra) * 2 * features, 2 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context),
-                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
     factor_list<3 + (options.bias ? 3U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, features, query, features, {source::activation, 0, features});
@@ -22174,7 +20298,7 @@ struct attention_to_memory {
     project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       set_learned_key(tile, at, b);
-      attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     project_context(tile, at, tile.transposed(2), options.bias);
   }
@@ -22183,7 +20307,7 @@ struct attention_to_memory {
     const attention_layout at = lay_out(tile.in, tile.in2);
     project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
     if (tile.wants_dx2) {
@@ -22242,6 +20366,7 @@ namespace pergrad::inline v0_1 {
 /// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
 template <class Probability>
 struct dropout {
+  static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
@@ -22366,6 +20491,7 @@ void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::
 /// `padding_idx<Id>`. PyTorch: `nn.Embedding(vocabulary, Dim)`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
 struct embedding {
+  static constexpr const char* name = "embedding";
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
   static constexpr detail::table_options options = detail::gather_table_options<Options...>();
@@ -22419,6 +20545,7 @@ namespace pergrad::inline v0_1 {
 /// none is 0. PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
 struct embedding_bag {
+  static constexpr const char* name = "embedding_bag";
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
   static constexpr bool knows_lengths = true;
@@ -22506,6 +20633,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Flatten`. No value moves: an executor reads the image through the next layer's view.
 struct flatten {
+  static constexpr const char* name = "flatten";
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
 };
@@ -22518,6 +20646,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.GELU`, the exact form with erf.
 struct gelu {
+  static constexpr const char* name = "gelu";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
 
@@ -22644,6 +20773,7 @@ namespace pergrad::inline v0_1 {
 /// 0.
 template <std::size_t Groups, class... Options>
 struct group_norm : detail::grouped_norm<Groups, Options...> {
+  static constexpr const char* name = "group_norm";
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return Groups == 0 ? detail::mistake::zero_is_no_size : detail::grouped_norm<Groups, Options...>::check(in);
   }
@@ -22744,6 +20874,7 @@ namespace pergrad::inline v0_1 {
 /// `{positions, features}` to `{features}`: the mean over the positions that are there; over none (a convolution may
 /// leave none of a short sample) it is 0. PyTorch: `x.mean(dim=1)`.
 struct mean_over_positions {
+  static constexpr const char* name = "mean_over_positions";
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
 
@@ -22844,7 +20975,7 @@ struct concatenation {
 
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
-  static constexpr const char* described_as = "both branches, joined along features";
+  static constexpr const char* name = "parallel";
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -22862,8 +20993,8 @@ struct concatenate : concatenation<true> {
 
 /// Along the first axis, whatever the rank.
 struct concatenate_channels : concatenation<false> {
+  static constexpr const char* name = "parallel_channels";
   static constexpr bool channels_first = true;
-  static constexpr const char* described_as = "both branches, joined along channels";
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -22935,6 +21066,7 @@ struct cell_step {
 /// the initial state is a second input, h (and behind it c).
 template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>
 struct recurrent_core {
+  static constexpr const char* name = Reversed ? Cell::name_reversed : Cell::name;
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;
@@ -23226,6 +21358,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct gru_cell {
+  static constexpr const char* name = "gru";
+  static constexpr const char* name_reversed = "gru_reversed";
   static constexpr std::size_t gates = 3;
   static constexpr std::size_t area = 4;  ///< n, r, z, q_n: the last three are what meets the state
   static constexpr std::size_t states = 1;
@@ -23316,13 +21450,19 @@ struct instance_norm : grouped_norm<0, Options...> {
 /// 1/100000). PyTorch: `nn.InstanceNorm1d(channels, affine=True)`; with `no_affine` PyTorch's own default,
 /// `affine=False`. Parameters: weight, then bias, one a channel, at first 1 and 0.
 template <class... Options>
-struct instance_norm1d : detail::instance_norm<2, Options...> {};
+struct instance_norm1d : detail::instance_norm<2, Options...> {
+  static constexpr const char* name = "instance_norm1d";
+};
 /// The same on `{channels, height, width}`. PyTorch: `nn.InstanceNorm2d(channels, affine=True)`.
 template <class... Options>
-struct instance_norm2d : detail::instance_norm<3, Options...> {};
+struct instance_norm2d : detail::instance_norm<3, Options...> {
+  static constexpr const char* name = "instance_norm2d";
+};
 /// The same on `{channels, depth, height, width}`. PyTorch: `nn.InstanceNorm3d(channels, affine=True)`.
 template <class... Options>
-struct instance_norm3d : detail::instance_norm<4, Options...> {};
+struct instance_norm3d : detail::instance_norm<4, Options...> {
+  static constexpr const char* name = "instance_norm3d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/layer_norm.hpp - y = gain (x - mean) / sqrt(variance + eps) + shift, over the last axes of one sample
@@ -23428,7 +21568,9 @@ namespace pergrad::inline v0_1 {
 /// 1/100000). PyTorch: `nn.LayerNorm(shape[-K:])`; parameters: weight, then bias, each of the normalised axes' size; at
 /// first 1 and 0. Positions of samples with lengths of their own are normalised one by one.
 template <class... Options>
-struct layer_norm : detail::row_norm<true, Options...> {};
+struct layer_norm : detail::row_norm<true, Options...> {
+  static constexpr const char* name = "layer_norm";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/learned_positions.hpp - y_t = x_t + p_t with one learned p_t a position
@@ -23476,6 +21618,7 @@ namespace pergrad::inline v0_1 {
 /// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
 /// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
 struct learned_positions : detail::added_table {
+  static constexpr const char* name = "learned_positions";
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.size(), {source::backprop}));
@@ -23504,6 +21647,7 @@ namespace pergrad::inline v0_1 {
 /// PyTorch: `nn.Linear`; parameters: weight `[Outputs, features]`, then bias.
 template <std::size_t Outputs, class... Options>
 struct linear {
+  static constexpr const char* name = "linear";
   static constexpr detail::window_options options = detail::gather_options<Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
@@ -23539,6 +21683,7 @@ namespace pergrad::inline v0_1 {
 /// is rounded once to the network's own type.
 template <class Ratio>
 struct scale {
+  static constexpr const char* name = "scale";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
@@ -23621,6 +21766,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct lstm_cell {
+  static constexpr const char* name = "lstm";
+  static constexpr const char* name_reversed = "lstm_reversed";
   static constexpr std::size_t gates = 4;
   static constexpr std::size_t area = 4;  ///< i, f, g, o
   static constexpr std::size_t states = 2;
@@ -23699,7 +21846,9 @@ namespace pergrad::inline v0_1 {
 /// `max_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
 template <std::size_t Kernel, class... Options>
-struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {};
+struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool1d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/max_pool2d.hpp - largest value of each window of an image; its gradient goes to the first input that
@@ -23710,7 +21859,9 @@ namespace pergrad::inline v0_1 {
 /// `max_pool2d<Kernel, Options...>` on `{channels, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool2d` with its tie rule: first in row order.
 template <extent Kernel, class... Options>
-struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {};
+struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool2d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/max_pool3d.hpp - largest value of each window of a volume; its gradient goes to the first input that
@@ -23721,7 +21872,9 @@ namespace pergrad::inline v0_1 {
 /// `max_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool3d` with its tie rule: first in row order.
 template <extent Kernel, class... Options>
-struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {};
+struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool3d";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/multihead_attention.hpp - self-attention of several heads: every position asks every position
@@ -23743,6 +21896,7 @@ namespace pergrad::inline v0_1 {
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
 template <std::size_t Heads, class... Options>
 struct multihead_attention {
+  static constexpr const char* name = "multihead_attention";
   static constexpr bool on_tiles = true;
   static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
 
@@ -23765,8 +21919,7 @@ struct multihead_attention {
     const std::size_t features = in.e1;
     const operand projected{source::saved, static_cast<std::size_t>(at.query), 3 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context),
-                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
     factor_list<2 + (options.bias ? 2U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, 3 * features, projected, features, {source::activation, 0, features});
@@ -23790,7 +21943,7 @@ struct multihead_attention {
                     options.bias ? tile.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::set_learned_key(tile, at, b);
-      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     detail::project_context(tile, at, tile.transposed(1), options.bias);
   }
@@ -23799,7 +21952,7 @@ struct multihead_attention {
     const detail::attention_layout at = lay_out(tile.in);
     detail::project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
   }
@@ -23822,6 +21975,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
 struct relu {
+  static constexpr const char* name = "relu";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
@@ -23845,6 +21999,7 @@ namespace pergrad::inline v0_1 {
 /// copies only where the next layer needs another order in memory.
 template <shape Output>
 struct reshape {
+  static constexpr const char* name = "reshape";
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
@@ -23866,7 +22021,9 @@ namespace pergrad::inline v0_1 {
 /// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at
 /// first 1.
 template <class... Options>
-struct rms_norm : detail::row_norm<false, Options...> {};
+struct rms_norm : detail::row_norm<false, Options...> {
+  static constexpr const char* name = "rms_norm";
+};
 
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/rnn.hpp - recurrent layer  h_t = f(W_ih x_t + b_ih + W_hh h_(t-1) + b_hh),  f = tanh or relu (Elman
@@ -23880,6 +22037,8 @@ namespace detail {
 
 template <bool Relu>
 struct rnn_cell {
+  static constexpr const char* name = "rnn";
+  static constexpr const char* name_reversed = "rnn_reversed";
   static constexpr std::size_t gates = 1;
   static constexpr std::size_t area = 1;
   static constexpr std::size_t states = 1;
@@ -23944,6 +22103,7 @@ namespace pergrad::inline v0_1 {
 /// by any other.
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention {
+  static constexpr const char* name = "scaled_dot_product_attention";
   static constexpr bool on_tiles = true;
   static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
 
@@ -23963,12 +22123,8 @@ struct scaled_dot_product_attention {
     const detail::attention_layout at = lay_out(tile.in);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b));
-      if (at.by_keys) {
-        Tile::turn(tile.saved(b) + at.context, at.context_feature, at.features, at.queries, tile.y(b), at.features);
-      } else {
-        std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
-      }
+      detail::attend(tile, at, b, tile.length(b), tile.length(b));
+      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
     }
   }
   template <class Tile>
@@ -23977,7 +22133,7 @@ struct scaled_dot_product_attention {
     const detail::attention_layout at = lay_out(tile.in);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b));
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
       std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
     }
   }
@@ -23997,6 +22153,7 @@ namespace pergrad::inline v0_1 {
 /// `{positions, features}` to `{features}`: the last position that is there, zeros if none is (a convolution may leave
 /// none of a short sample). PyTorch: `x[:, -1]`.
 struct select_last {
+  static constexpr const char* name = "select_last";
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
 
@@ -24044,6 +22201,7 @@ namespace pergrad::inline v0_1 {
 /// `{positions, features}` to `{positions + 1, features}`; a sample of length n has n + 1 positions then. Parameters:
 /// one position `[features]`; first values N(0, 1). PyTorch: `torch.cat([x, bias.expand(len(x), 1, -1)], 1)`.
 struct sequence_bias {
+  static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }
@@ -24097,6 +22255,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Sigmoid`.
 struct sigmoid {
+  static constexpr const char* name = "sigmoid";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
@@ -24122,6 +22281,7 @@ namespace pergrad::inline v0_1 {
 
 /// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
 struct sinusoidal_positions : detail::added_table {
+  static constexpr const char* name = "sinusoidal_positions";
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
 
   template <class Tile>
@@ -24173,6 +22333,7 @@ namespace pergrad::inline v0_1 {
 /// `with_state` or `merge` it takes records apart that hold several things. PyTorch: `x[:, First:First+Count]`.
 template <std::size_t First, std::size_t Count>
 struct slice {
+  static constexpr const char* name = "slice";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
@@ -24211,6 +22372,7 @@ namespace pergrad::inline v0_1 {
 /// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
 /// 2e-9).
 struct softplus {
+  static constexpr const char* name = "softplus";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
 
@@ -24234,6 +22396,7 @@ namespace pergrad::inline v0_1 {
 /// (First = 0), because others might not be there.
 template <std::size_t First, std::size_t Count>
 struct take_positions {
+  static constexpr const char* name = "take_positions";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
@@ -24278,6 +22441,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
 struct tanh {
+  static constexpr const char* name = "tanh";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;
@@ -24319,9 +22483,9 @@ namespace detail {
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
 template <class Probability>
 struct feed_forward_end {
+  static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
   static constexpr bool drops = Probability::num != 0;
-  static constexpr const char* described_as = drops ? "residual of linear and dropout" : "residual of linear";
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
@@ -24490,6 +22654,7 @@ namespace pergrad::inline v0_1 {
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
 struct transpose {
+  static constexpr const char* name = "transpose";
   static constexpr bool is_reshape = true;
   static constexpr bool is_transpose = true;
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
@@ -24516,6 +22681,7 @@ namespace pergrad::inline v0_1 {
 /// `scale_factor` and its default `mode='nearest'`.
 template <extent Factor>
 struct upsample : detail::mean_of_window {
+  static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
@@ -24572,6 +22738,7 @@ namespace detail {
 /// Of the states of `Total` one-direction layers, each `Kinds` times `Hidden` wide, those of layer `Index`.
 template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t Total>
 struct state_part {
+  static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }
@@ -25032,85 +23199,18 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 //
 // Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
 // product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (detail/multiply_add.hpp).
+// without such an instruction the sweep over the parameters rounds twice (detail/rounded.hpp).
 
-// pergrad/detail/multiply_add.hpp - products that meet sums, and square roots, with roundings that no compiler chooses
+// pergrad/detail/rounded.hpp - arithmetic with roundings that no compiler chooses: of single numbers, on host and
+// device alike, and of a host's vectors, lane by lane
 //
 // Whether `a * b + c` rounds once or twice is the compiler's affair: it depends on its rules about contraction, and for
-// a b + c d even on the order in which it looks at the products. Where two loops over the same formula have to agree in
-// every bit, they say it here.
+// a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
+// and device must agree in bit for bit, or two loops over the same formula, is made of these.
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Whether `multiply_add` rounds once. Without such an instruction the target rounds product and sum apart, and no
-/// compiler can do otherwise.
-#if defined(__FMA__) || defined(__aarch64__)
-inline constexpr bool multiply_add_is_fused = true;
-#else
-inline constexpr bool multiply_add_is_fused = false;
-#endif
-
-/// a * b + c, lane by lane.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> multiply_add(std::type_identity_t<vector<Scalar>> a,
-                                                 std::type_identity_t<vector<Scalar>> b,
-                                                 std::type_identity_t<vector<Scalar>> c) noexcept {
-  constexpr bool is_float = std::is_same_v<Scalar, float>;
-#if defined(__AVX512F__)
-#if defined(__clang__)
-  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#else  // the same mask, signed
-  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-  if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#elif defined(__FMA__)
-  if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-  if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
-#elif defined(__aarch64__)
-  if constexpr (is_float) return vfmaq_f32(c, a, b);
-  if constexpr (!is_float) return vfmaq_f64(c, a, b);
-#else
-  static_cast<void>(is_float);
-  return a * b + c;
-#endif
-}
-
-/// Correctly rounded square roots of numbers that are not negative.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> square_root(std::type_identity_t<vector<Scalar>> x) noexcept {
-  constexpr bool is_float = std::is_same_v<Scalar, float>;
-#if defined(__AVX512F__) && defined(__clang__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
-#elif defined(__AVX512F__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
-#elif defined(__AVX__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
-#elif defined(__SSE2__)
-  if constexpr (is_float) return __builtin_ia32_sqrtps(x);
-  if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
-#elif defined(__aarch64__)
-  if constexpr (is_float) return vsqrtq_f32(x);
-  if constexpr (!is_float) return vsqrtq_f64(x);
-#else
-  for (std::size_t lane = 0; lane < vector_lanes<Scalar>; ++lane) {
-    x[lane] = is_float ? static_cast<Scalar>(__builtin_sqrtf(static_cast<float>(x[lane]))) : __builtin_sqrt(x[lane]);
-  }
-  return x;
-#endif
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/detail/rounded.hpp - arithmetic of single numbers, each operation rounded once, on host and device alike
-//
-// Said so, a compiler neither fuses a product with a sum nor, on a device, divides in a hurry. What host and device
-// must agree in bit for bit is made of these.
 
 namespace pergrad::inline v0_1::rounded {
 
@@ -25139,52 +23239,87 @@ namespace pergrad::inline v0_1::rounded {
 
 #undef PERGRAD_ROUNDED
 
+template <class Type>
+concept host_vector = std::is_same_v<Type, on_host::vector<float>> || std::is_same_v<Type, on_host::vector<double>>;
+
+/// Whether `fma` of vectors rounds once. Without such an instruction the target rounds product and sum apart, and no
+/// compiler can do otherwise.
+#if defined(__FMA__) || defined(__aarch64__)
+inline constexpr bool vectors_fuse = true;
+#else
+inline constexpr bool vectors_fuse = false;
+#endif
+
+template <host_vector Vector>
+[[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
+  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+#if defined(__AVX512F__)
+#if defined(__clang__)
+  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+  if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+  if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#elif defined(__FMA__)
+  if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+  if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  static_cast<void>(is_float);
+  return a * b + c;
+#endif
+}
+// Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
+template <host_vector Vector>
+[[nodiscard]] inline Vector multiply(Vector a, Vector b) noexcept {
+  return a * b;
+}
+template <host_vector Vector>
+[[nodiscard]] inline Vector subtract(Vector a, Vector b) noexcept {
+  return a - b;
+}
+template <host_vector Vector>
+[[nodiscard]] inline Vector divide(Vector a, Vector b) noexcept {
+  return a / b;
+}
+/// Of numbers that are not negative.
+template <host_vector Vector>
+[[nodiscard]] inline Vector square_root(Vector x) noexcept {
+  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
+#if defined(__AVX512F__) && defined(__clang__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
+#elif defined(__AVX512F__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#elif defined(__AVX__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps256(x);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd256(x);
+#elif defined(__SSE2__)
+  if constexpr (is_float) return __builtin_ia32_sqrtps(x);
+  if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vsqrtq_f32(x);
+  if constexpr (!is_float) return vsqrtq_f64(x);
+#else
+  for (std::size_t lane = 0; lane < sizeof x / sizeof x[0]; ++lane) {
+    if constexpr (is_float) x[lane] = __builtin_sqrtf(x[lane]);
+    if constexpr (!is_float) x[lane] = __builtin_sqrt(x[lane]);
+  }
+  return x;
+#endif
+}
+
 }  // namespace pergrad::inline v0_1::rounded
 
 namespace pergrad::inline v0_1::rules {
 
-// Each rounded once: of numbers, or lane by lane of what a host's sweep takes at a time.
-
-/// a * b + c
-template <class Value>
-[[nodiscard]] PERGRAD_HD inline Value fused(Value a, Value b, Value c) noexcept {
-  if constexpr (std::is_floating_point_v<Value>) {
-    return rounded::fma(a, b, c);
-  } else {
-    return on_host::multiply_add<math::element_t<Value>>(a, b, c);
-  }
-}
+/// a * b, rounded once.
 template <class Value>
 [[nodiscard]] PERGRAD_HD inline Value product(Value a, Value b) noexcept {
-  if constexpr (std::is_floating_point_v<Value>) {
-    return rounded::multiply(a, b);
-  } else {
-    return a * b;
-  }
-}
-template <class Value>
-[[nodiscard]] PERGRAD_HD inline Value quotient(Value a, Value b) noexcept {
-  if constexpr (std::is_floating_point_v<Value>) {
-    return rounded::divide(a, b);
-  } else {
-    return a / b;
-  }
-}
-template <class Value>
-[[nodiscard]] PERGRAD_HD inline Value difference(Value a, Value b) noexcept {
-  if constexpr (std::is_floating_point_v<Value>) {
-    return rounded::subtract(a, b);
-  } else {
-    return a - b;
-  }
-}
-template <class Value>
-[[nodiscard]] PERGRAD_HD inline Value square_root(Value x) noexcept {
-  if constexpr (std::is_floating_point_v<Value>) {
-    return rounded::square_root(x);
-  } else {
-    return on_host::square_root<math::element_t<Value>>(x);
-  }
+  return rounded::multiply(a, b);
 }
 
 template <class Scalar>
@@ -25193,7 +23328,7 @@ struct sgd_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
-    parameter = fused(math::splat<Value>(-step), gradient, parameter);
+    parameter = rounded::fma(math::splat<Value>(-step), gradient, parameter);
   }
 };
 
@@ -25205,8 +23340,8 @@ struct momentum_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
-    velocity = fused(math::splat<Value>(momentum), velocity, product(math::splat<Value>(factor), gradient));
-    parameter = fused(math::splat<Value>(-rate), velocity, parameter);
+    velocity = rounded::fma(math::splat<Value>(momentum), velocity, product(math::splat<Value>(factor), gradient));
+    parameter = rounded::fma(math::splat<Value>(-rate), velocity, parameter);
   }
 };
 
@@ -25224,10 +23359,11 @@ struct adam_rule {
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
     const Value value = product(math::splat<Value>(factor), gradient);
-    first = fused(math::splat<Value>(beta1), first, product(math::splat<Value>(rest1), value));
-    second = fused(math::splat<Value>(beta2), second, product(product(math::splat<Value>(rest2), value), value));
-    const Value denominator = fused(square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter = difference(parameter, quotient(product(math::splat<Value>(rate), first), denominator));
+    first = rounded::fma(math::splat<Value>(beta1), first, product(math::splat<Value>(rest1), value));
+    second = rounded::fma(math::splat<Value>(beta2), second, product(product(math::splat<Value>(rest2), value), value));
+    const Value denominator =
+        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+    parameter = rounded::subtract(parameter, rounded::divide(product(math::splat<Value>(rate), first), denominator));
   }
 };
 
@@ -25246,8 +23382,8 @@ template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
                                                             double stability, double factor) noexcept {
   return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
-          static_cast<Scalar>(beta1),      static_cast<Scalar>(difference(1.0, beta1)),
-          static_cast<Scalar>(beta2),      static_cast<Scalar>(difference(1.0, beta2)),
+          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
+          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
           static_cast<Scalar>(correction), static_cast<Scalar>(stability)};
 }
 
@@ -31984,7 +30120,7 @@ template <class Network, on_device::device Device>
     constexpr std::size_t i = index;
     device_description& to = rows[i];
     const on_device::op_row& row = table.ops[i];
-    to.layer = detail::layer_name<typename structure::template layer_at<i>>();
+    to.layer = detail::name_of_layer<typename structure::template layer_at<i>>();
     to.in = structure::shapes[structure::inputs[i]];
     to.out = structure::shapes[i + 1];
     to.parameters = structure::parameter_counts[i];
@@ -32017,7 +30153,7 @@ template <class Network, on_device::device Device>
     std::snprintf(line, sizeof line, values...);
     text += line;
   };
-  constexpr const char* format = "%5s  %-48.48s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
+  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
   print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum");
   std::size_t number = 0;
   for (const device_description& row : describe_rows<Network>(executor)) {

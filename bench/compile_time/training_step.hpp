@@ -30,7 +30,7 @@ int take_a_step() {
   const pg::batch<Network, pg::cross_entropy> samples{inputs, targets};
   const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
   const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
-  pg::evaluate_into(exec, update, clipped + pg::gaussian_noise(pg::noise_multiplier{1.1}, noise_source));
+  pg::evaluate_into(exec, update, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_source));
   optimizer.step(exec, net, update, pg::expected_batch_size{static_cast<double>(batch_size)});
   return net.parameters()[0] > 0 ? 1 : 0;
 }

@@ -61,6 +61,14 @@ double unit_seconds() {
   return seconds;
 }
 
+/// One axis of a convolution's image: windows of `taps` pixels at each of `positions`, a pixel apart.
+struct pixel_axis {
+  index positions = 1;
+  index taps = 1;
+  index padding = 0;
+  [[nodiscard]] index seen() const { return positions + taps - 1; }
+};
+
 /// A block, its factors for a tile of samples, and room for what the methods keep.
 class block {
  public:
@@ -72,14 +80,13 @@ class block {
     make_room();
   }
   /// Of a convolution.
-  block(pg::on_host::pixel_axis along, index channels, index outputs) {
+  block(pixel_axis along, index channels, index outputs) {
     const index row = along.seen() * channels;
     leaf_.view[0] = {along.taps, row, 1};
     leaf_.view[1] = {along.taps, channels, 1};
     leaf_.view[2] = {channels, 1, 1};
     leaf_.step[0] = {along.positions, row, along.positions * outputs};
     leaf_.step[1] = {along.positions, channels, outputs};
-    leaf_.pixels[0] = leaf_.pixels[1] = along;
     leaf_.outputs = outputs;
     leaf_.x = {0, along.seen() * row};
     make_room();
@@ -130,8 +137,8 @@ class block {
     kept.squared = kernel.instantiate(sample, kept_.data() + sample * leaf_.size());
     return kept;
   }
-  void clear_halo(pg::on_host::pixel_axis along, index channels, index image) {
-    const auto outside = [&](index pixel) { return pixel < along.first || pixel >= along.first + along.count; };
+  void clear_halo(pixel_axis along, index channels, index image) {
+    const auto outside = [&](index pixel) { return pixel < along.padding || pixel >= along.seen() - along.padding; };
     for (index i = 0; i < along.seen() * along.seen(); ++i) {
       if (!outside(i / along.seen()) && !outside(i % along.seen())) continue;
       std::fill_n(workspace_.begin() + image + i * channels, channels, 0.0F);
@@ -217,7 +224,7 @@ const bool registered = [] {
   }
   for (const index edge : {2, 4, 5, 7, 8, 14}) {
     for (const cell& of : {cell{16, 32}, cell{64, 64}, cell{256, 10}, cell{128, 128}, cell{256, 256}, cell{512, 512}}) {
-      add("3x3/" + std::to_string(edge) + "/" + of.text(), pg::on_host::pixel_axis{edge, 3, 1, edge}, of.x, of.outputs);
+      add("3x3/" + std::to_string(edge) + "/" + of.text(), pixel_axis{edge, 3, 1}, of.x, of.outputs);
     }
   }
   return true;

@@ -261,6 +261,8 @@ class batch {
   [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
     return records_.targets(record(sample));
   }
+  /// Where the records lie: batches of one data set have the same source.
+  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);

@@ -38,6 +38,16 @@ enum class window_rule : unsigned char { maximum, mean };
 
 namespace detail {
 
+/// A layer's `name`, a const char*; of one that has none, `layer`. The same whatever the compiler.
+template <class Layer>
+[[nodiscard]] constexpr const char* name_of_layer() noexcept {
+  if constexpr (requires { static_cast<const char*>(Layer::name); }) {
+    return Layer::name;
+  } else {
+    return "layer";
+  }
+}
+
 template <class Layer>
 concept has_two_inputs = requires(shape in) {
   { Layer::output_shape(in, in) } -> std::convertible_to<shape>;

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
+#include <pergrad/concepts.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/sparse.hpp>
@@ -21,7 +21,7 @@ namespace pergrad::inline v0_1 {
 
 /// One entry of a network's unfolded list.
 struct description {
-  std::string layer;  ///< its name, as it would be written in a network where that is possible
+  std::string layer;  ///< its `name`; `layer` of a layer without one
   shape in;
   shape out;
   std::size_t parameters = 0;  ///< trained or frozen; 0 for another use of a tied block, which is counted once
@@ -36,112 +36,12 @@ struct description {
   /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
-  /// (host/winograd.hpp), `F(2x2, 2x2)` where it does so with the convolution and its weights' gradient
-  /// (host/pairs.hpp), else empty.
+  /// (host/winograd.hpp), else empty.
   // NOLINTNEXTLINE(readability-redundant-string-init): printed as text with a 0 behind it
   std::string_view filtered = "";
 };
 
 namespace detail {
-
-/// A type's name as the compiler writes it, without this library's namespaces.
-template <class Type>
-[[nodiscard]] std::string type_name() {
-#if defined(__clang__) || defined(__GNUC__)
-  std::string_view name = __PRETTY_FUNCTION__;
-  const std::size_t begin = name.find("Type = ") + 7;
-  name = name.substr(begin, name.find_first_of(";]", begin) - begin);
-#else
-  std::string_view name = "layer";
-#endif
-  std::string result{name};
-  for (const std::string_view noise : {"pergrad::v0_1::", "pergrad::", "v0_1::", "detail::"}) {
-    for (std::size_t at = result.find(noise); at != std::string::npos; at = result.find(noise))
-      result.erase(at, noise.size());
-  }
-  for (std::size_t at = result.find(" >"); at != std::string::npos; at = result.find(" >")) result.erase(at, 1);
-  return result;
-}
-
-/// The parts between commas, of "a, b<c, d>" two.
-[[nodiscard]] inline std::vector<std::string> split_list(std::string_view list) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  for (const char each : list) {
-    depth += each == '<' || each == '{' ? 1 : each == '>' || each == '}' ? -1 : 0;
-    if (each == ',' && depth == 0) {
-      parts.emplace_back();
-    } else if (each != ' ' || !parts.back().empty()) {
-      parts.back() += each;
-    }
-  }
-  return parts;
-}
-
-/// "{1, 8, 8}" is a window's depth, height and width; of {lengths, extents, ids} a shape. What says nothing is left
-/// out.
-[[nodiscard]] inline std::string readable_numbers(std::string_view list, bool two_axes) {
-  std::vector<std::string> numbers = split_list(list);
-  std::string kind;
-  if (numbers.size() == 6) {
-    kind = "shape";
-    numbers.pop_back();
-    numbers.erase(numbers.begin());
-    while (numbers.size() > 1 && numbers.back() == "0") numbers.pop_back();
-  } else if (numbers.size() == 3) {
-    kind = "extent";
-    if (two_axes) numbers.erase(numbers.begin());
-  }
-  std::string text = kind + "{";
-  for (std::size_t i = 0; i < numbers.size(); ++i) text += (i > 0 ? ", " : "") + numbers[i];
-  return text + "}";
-}
-
-/// A recurrent layer of one direction, by the name and options that it was written with.
-[[nodiscard]] inline std::string readable_recurrent(const std::string& name) {
-  const std::size_t begin = name.find('<') + 1;
-  const std::vector<std::string> part = split_list(std::string_view{name}.substr(begin, name.size() - begin - 1));
-  const std::size_t cell = part[0].find("_cell");
-  if (part.size() < 6 || cell == std::string::npos) return name;
-  std::string text = part[0].substr(0, cell) + "<" + part[1];
-  if (part[0].find("true") != std::string::npos) text += ", relu_cell";
-  if (part[2] != "2") text += part[2] == "1" ? ", one_bias" : ", no_bias";
-  if (part[4] == "true") text += ", last_output";
-  text += ">";
-  if (part[3] == "true") text += " backwards";
-  if (part[5] == "true") text += " with state";
-  return text;
-}
-
-/// A layer's name as users know it.
-[[nodiscard]] inline std::string readable_name(const std::string& name) {
-  if (name.starts_with("recurrent_core<")) return readable_recurrent(name);
-  const bool two_axes = name.substr(0, name.find('<')).ends_with("2d");
-  std::string text;
-  for (std::size_t at = 0; at < name.size(); ++at) {
-    const std::size_t end = name[at] == '{' ? name.find('}', at) : std::string::npos;
-    if (end == std::string::npos) {
-      text += name[at];
-      continue;
-    }
-    for (const std::string_view kind : {"extent", "shape"}) {
-      if (text.ends_with(kind)) text.erase(text.size() - kind.size());  // some compilers write it, some do not
-    }
-    text += readable_numbers(std::string_view{name}.substr(at + 1, end - at - 1), two_axes);
-    at = end;
-  }
-  return text;
-}
-
-/// A layer's name for the table. Parts of larger layers that nobody writes down say what they are.
-template <class Layer>
-[[nodiscard]] std::string layer_name() {
-  if constexpr (requires { Layer::described_as; }) {
-    return Layer::described_as;
-  } else {
-    return readable_name(type_name<Layer>());
-  }
-}
 
 [[nodiscard]] inline std::string to_text(shape of) {
   std::string text = "{";
@@ -167,7 +67,6 @@ template <class Structure, class Tables>
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
   if (table.nodes[i].staged) row.tape_bytes += slot_bytes(table.nodes[i].in);
   if (table.nodes[i].winograd_rows > 0 || table.nodes[i].winograd_dx_rows > 0) row.filtered = "F(2x2, 3x3)";
-  if (table.nodes[i].in_pairs) row.filtered = "F(2x2, 2x2)";
   bool in_chunks = false;
   for (std::size_t k = 0; k != table.outer_count; ++k) {
     const on_host::outer_leaf& leaf = table.outer[k];
@@ -224,7 +123,7 @@ template <class Network>
           detail::describe_entry<structure>(on_host::program<Network>::table, i, sizeof(typename Network::scalar));
     }
     detail::for_each_index<structure::size>(
-        [&](auto index) { rows[index].layer = detail::layer_name<typename structure::template layer_at<index>>(); });
+        [&](auto index) { rows[index].layer = detail::name_of_layer<typename structure::template layer_at<index>>(); });
     return rows;
   }
 }
@@ -237,26 +136,22 @@ template <class Network>
   if constexpr (std::is_base_of_v<error::explained, Network>) {
     return {};
   } else {
-    constexpr std::size_t name_width = 56;
     char line[512];
     std::string text;
     const auto print = [&](const auto&... values) {
       std::snprintf(line, sizeof line, values...);
       text += line;
     };
-    print("%5s  %-56s %-14s %-14s %12s %12s  %-11s %-5s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
+    print("%5s  %-28s %-14s %-14s %12s %12s  %-11s %-5s %6s %12s\n", "entry", "layer", "in", "out", "parameters",
           "tape bytes", "norm", "sum", "T", "cost");
     std::size_t bytes = 0;
     double cost = 0;
     std::size_t number = 0;
     for (const description& row : describe_rows<Network>()) {
-      print("%5zu  %-56s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f%s%s\n", number++,
-            row.layer.substr(0, name_width).c_str(), detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(),
-            row.parameters, row.tape_bytes, std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions,
-            row.modelled_cost, row.filtered.empty() ? "" : "  ", row.filtered.data());
-      for (std::size_t at = name_width; at < row.layer.size(); at += name_width) {
-        print("%5s  %s\n", "", row.layer.substr(at, name_width).c_str());
-      }
+      print("%5zu  %-28.28s %-14s %-14s %12zu %12zu  %-11s %-5s %6zu %12.0f%s%s\n", number++, row.layer.c_str(),
+            detail::to_text(row.in).c_str(), detail::to_text(row.out).c_str(), row.parameters, row.tape_bytes,
+            std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), row.positions, row.modelled_cost,
+            row.filtered.empty() ? "" : "  ", row.filtered.data());
       bytes += row.tape_bytes;
       cost += row.modelled_cost;
     }

@@ -32,10 +32,8 @@ struct entries {};
 /// Names of the functions that messages speak of.
 namespace function {
 // clang-format off
-struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct weighted_sum; struct second_moment; struct variance;
-struct materialise; struct outputs; struct gram; struct losses; struct l2_norms; struct squared_l2_norms; struct dot;
-struct with_method; struct with_strategy; struct with_randomness; struct plus; struct minus; struct times; struct min; struct max; struct pow; struct divided_by; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
-struct gaussian_noise; struct step;
+struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
+struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
 // clang-format on
 }  // namespace function
 
@@ -178,17 +176,11 @@ template <class Function, class... Given> struct cannot_be_clipped {
 template <class Function, class... Given> struct cannot_be_summed {
   static_assert(never<Function>, "sum takes per-sample gradients, clipped or not, and mean takes unclipped ones: sum(clip(g, pergrad::l2_clip_norm{1.0})), sum(g), mean(g); a mean of clipped ones is their sum divided by a public pergrad::expected_batch_size; see docs/expressions.md");
 };
-template <class Function, class... Given> struct needs_per_sample_gradients {
-  static_assert(never<Function>, "this function takes per-sample gradients g as pergrad::per_sample_gradients(net, loss, batch, tape) gives them, not an expression made of them; see the table in docs/expressions.md");
-};
 template <class Function, class... Given> struct has_no_meaning {
   static_assert(never<Function>, "this composition of per-sample gradient expressions has no meaning; see the table in docs/expressions.md");
 };
 template <class Inputs, class Targets, class Given> struct numbers_of_another_type {
   static_assert(never<Given>, "samples are contiguous arrays of numbers of exactly these types, first the inputs, then the targets (class numbers are std::int32_t): convert them before; see docs/quickstart.md");
-};
-template <class Function, class Needed, class Given> struct operand_does_not_fit {
-  static_assert(never<Function>, "this function takes numbers of the network's own type, one after the other: a std::vector or std::span of float, or of double for a network of doubles; see docs/expressions.md");
 };
 template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
   static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
@@ -216,6 +208,24 @@ template <class Given> struct total_needs_a_clipped_sum {
 };
 template <class Gradient> struct private_step_needs_a_noised_sum {
   static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); or both at once: optimizer.step(exec, net, private_gradient, sum(...) + gaussian_noise(...), divisor); see docs/privacy.md");
+};
+template <class Destination, class Generator> struct noise_from_a_seed {
+  static_assert(never<Destination>, "noise from a pergrad::seeded_generator protects nobody: it fills a pergrad::unprotected::rehearsed_gradient, and a pergrad::private_gradient takes noise from a pergrad::os_keyed_generator; see docs/privacy.md");
+};
+template <class Destination> struct release_needs_a_private_gradient {
+  static_assert(never<Destination>, "a noised sum goes into a pergrad::private_gradient (with noise from a seed into a pergrad::unprotected::rehearsed_gradient) or straight into optimizer.step; see docs/privacy.md");
+};
+template <class Expression> struct step_accumulates_clipped_sums {
+  static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
+};
+template <class Expression> struct step_counts_records_added_or_removed {
+  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Loop> struct step_is_used_up_by_a_release {
+  static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
+};
+template <class Records> struct records_may_be_private {
+  static_assert(never<Records>, "accuracy, loss and outputs of training records are private values: pass pergrad::public_records{records} if anybody may know the records, or call the function of pergrad::unprotected; see docs/privacy.md");
 };
 template <class... Given> struct release_needs_noise {
   static_assert(never<Given...>, "evaluate_into and optimizer.step release only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");

@@ -30,6 +30,7 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/gradients/sums.hpp>
+#include <pergrad/gradients/totals.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/adaptive_avg_pool1d.hpp>
@@ -94,9 +95,9 @@
 #include <pergrad/privacy/calibrate.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/noise.hpp>
 #include <pergrad/privacy/rdp.hpp>
 #include <pergrad/privacy/rdp_accountant.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/shape.hpp>
@@ -107,6 +108,9 @@
 #include <pergrad/train/dp_sgd_base.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/predict.hpp>
+#include <pergrad/train/private_loop.hpp>
+#include <pergrad/train/private_run.hpp>
+#include <pergrad/train/public_records.hpp>
 #include <pergrad/train/resume.hpp>
 #include <pergrad/version.hpp>
 

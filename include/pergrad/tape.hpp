@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/remote.hpp>
 #include <pergrad/host/deferred_rows.hpp>
 #include <pergrad/host/executor.hpp>
@@ -20,6 +21,7 @@
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/sparse.hpp>
+#include <pergrad/privacy/release.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -76,22 +78,54 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
-/// Samples that are evaluated before the sums over tables and of deferred blocks are formed: as many as have their
-/// segments and rows in a few megabytes, within limits, and no more than have rows half as large again as the sums
-/// that are formed of them. A multiple of the tile; depends on the network alone.
+/// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
+/// blocks, as many as have their segments and rows in a few megabytes, within limits, and no more than have rows half as
+/// large again as the sums that are formed of them. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
+  if (table.sparse_count == 0 && table.deferred_count == 0) return index{512};
   constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
   constexpr index bytes = std::max<index>(
       1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
   index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   const index rows = table.deferred_x + table.deferred_delta;
-  while (samples > 64 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
+  while (samples > 128 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
     samples /= 2;
   }
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
+
+/// Samples that a clipped sum adds up before their sum is added to that of others: parts are added up in a chunk, and
+/// chunks in the sum. Three short ways instead of a long one, as each addition rounds (privacy/release.hpp).
+template <class Network>
+[[nodiscard]] constexpr index part_samples(std::size_t capacity) noexcept {
+  return std::min(static_cast<index>(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
+}
+/// Lanes of a clipped sum's chunk: of no more samples than a part or a tile.
+template <class Network>
+[[nodiscard]] constexpr index bounded_lanes_for(index tiles, index tile, std::size_t capacity) noexcept {
+  const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
+  return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
+}
+/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of a lane and those
+/// of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
+template <class Network>
+[[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
+  const auto most = static_cast<index>(capacity);
+  const index part = part_samples<Network>(capacity);
+  index inside = 0;
+  for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
+    if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
+    for (index tile = 1; tile <= program<Network>::table.tile; tile *= 2) {
+      const index tiles = (samples + tile - 1) / tile;
+      const index lanes = bounded_lanes_for<Network>(tiles, tile, capacity);
+      inside = std::max(inside, (tiles + lanes - 1) / lanes * tile + lanes);
+    }
+  }
+  return {static_cast<std::size_t>(inside),
+          static_cast<std::size_t>((most + chunk_samples<Network> - 1) / chunk_samples<Network>)};
+}
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
@@ -142,6 +176,7 @@ class tape {
                       "a tape's weights", detail::uninitialised};
     }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
+    way_ = on_host::way_of_additions<Network>(max_batch_);
   }
 
   /// On a device: one allocation there, and nothing on the host but what comes back. Sums take turns in one place, so
@@ -166,8 +201,8 @@ class tape {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) *
                (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
-                scalars_.size() + weights_.size() + additions_.size() + rows_.size() + row_weights_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
+                scalars_.size() + weights_.size() + rows_.size() + row_weights_.size()) +
+           sizeof(double) * additions_.size() + sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
            remote_.bytes;
   }
 
@@ -200,6 +235,7 @@ class tape {
   std::size_t max_batch_;
   std::size_t max_sums_;
   std::size_t workers_;
+  detail::addition_way way_;
   detail::aligned_buffer<scalar> workspaces_;
   detail::aligned_buffer<scalar> kept_;
   detail::aligned_buffer<scalar> rooms_;
@@ -212,7 +248,7 @@ class tape {
   detail::aligned_buffer<std::int32_t> integers_;
   detail::aligned_buffer<scalar> scalars_;
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
-  detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
+  detail::aligned_buffer<double> additions_;  ///< sums over tables that go where they belong once they are whole
   // Of networks with large blocks whose sums are formed a chunk at a time:
   detail::aligned_buffer<scalar> rows_;         ///< see host/deferred_rows.hpp
   on_host::index row_capacity_ = 0;             ///< samples that have room there
@@ -251,9 +287,24 @@ struct tape_access {
     return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
                                       : tape.rooms_.data() + number * tape.room_stride;
   }
+  [[nodiscard]] static const auto& way(const auto& tape) noexcept { return tape.way_; }
   [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
 };
 
 }  // namespace on_host
+
+namespace detail {
+
+/// How the evaluations of a tape add up. A device adds up integers: for it the way is too long.
+template <class Network, executor Executor>
+[[nodiscard]] addition_way way_of_additions(const Executor& /*executor*/, const tape<Network>& made_for) noexcept {
+  if constexpr (device_executor<Executor>) {
+    return {summation::most_additions + 1, 0};
+  } else {
+    return on_host::tape_access::way(made_for);
+  }
+}
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1

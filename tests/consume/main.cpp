@@ -26,7 +26,7 @@ int main() {
   pg::private_gradient<net_type> update{exec};
   pg::evaluate_into(
       exec, update,
-      pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) + pg::gaussian_noise(pg::noise_multiplier{1.0}, generator));
+      pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
   pg::sgd<net_type> optimizer{pg::learning_rate{0.1}};
   optimizer.step(exec, net, update, pg::expected_batch_size{4});
 

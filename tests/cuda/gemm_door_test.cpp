@@ -13,8 +13,7 @@
 
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/gemm_door.hpp>
-#include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/noise.hpp>
+#include "normal_numbers.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_gemm_door)
 
@@ -93,7 +92,7 @@ struct layer {
       : view{of}, stretch{of.channels * of.pixels() + of.outputs * of.positions()} {
     const auto draw = [](std::size_t count, std::uint64_t salt) {
       std::vector<float> result(count);
-      pg::fill_gaussian(pg::seeded_generator{5}.key(), pg::random_purpose::shuffling, salt, 0, std::span{result});
+      fill_normal(std::span{result}, salt);
       return result;
     };
     values = draw(static_cast<std::size_t>(stretch * dev::library_capacity(capacity)), 1);

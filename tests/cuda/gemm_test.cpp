@@ -13,10 +13,9 @@
 
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/kernels/gemm_affine.hpp>
-#include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/noise.hpp>
 
 #include "comparing.hpp"
+#include "normal_numbers.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_gemm)
 
@@ -31,7 +30,7 @@ constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order:
 template <class Scalar>
 std::vector<Scalar> numbers(std::size_t count, std::uint64_t salt) {
   std::vector<Scalar> values(count);
-  pg::fill_gaussian(pg::seeded_generator{5}.key(), pg::random_purpose::shuffling, salt, 0, std::span{values});
+  fill_normal(std::span{values}, salt);
   return values;
 }
 
@@ -218,7 +217,7 @@ void play_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, 
                dev::play_order order) {
   it.state.position = position;
   it.state.first = first ? 1 : 0;
-  dev::affine_sums<Scalar, DepthFirst> problem;
+  dev::affine_sums<Scalar, Scalar, DepthFirst> problem;
   problem.on = it.operands();
   problem.factors = it.factors.data();
   problem.lanes = lanes.data();
@@ -227,8 +226,78 @@ void play_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, 
   play<Tiles, Scalar>(problem, order);
 }
 
+/// The same sums of integers: each sample's share is rounded by itself.
+template <class Scalar>
+void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int lane_count,
+                      std::uint64_t position, Scalar to_grid) {
+  const dev::affine_view& v = it.view;
+  const int size = v.size();
+  for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
+    const Scalar factor = it.factors[static_cast<std::size_t>(b)];
+    if (factor == 0) continue;
+    const auto lane =
+        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(lane_count));
+    for (int g = 0; g < v.groups; ++g) {
+      for (int o = 0; o < v.outputs; ++o) {
+        for (int k = 0; k < v.view_width(); ++k) {
+          Scalar share = 0;
+          for (int t = 0; t < v.positions(); ++t) {
+            const Scalar delta = factor * it.y(b, output_of(v, g, o, t));
+            share = std::fma(delta, it.seen(b, g, t, k), share);
+          }
+          const int at = lane * (size + 2) + (g * v.outputs + o) * v.view_width() + k;
+          lanes[static_cast<std::size_t>(at)] += std::llrint(share * to_grid);
+        }
+      }
+    }
+  }
+}
+template <class Tiles, int DepthFirst, class Scalar>
+void play_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int lane_count, std::uint64_t position,
+                       bool first, Scalar to_grid, dev::play_order order) {
+  it.state.position = position;
+  it.state.first = first ? 1 : 0;
+  dev::affine_sums<Scalar, std::int64_t, DepthFirst> problem;
+  problem.on = it.operands();
+  problem.factors = it.factors.data();
+  problem.to_grid = to_grid;
+  problem.lanes = lanes.data();
+  problem.lane_stride = it.view.size() + 2;
+  problem.lane_count = lane_count;
+  play<Tiles, Scalar>(problem, order);
+}
+template <class Scalar, class Tiles>
+void integer_sums(const dev::affine_view& view, dev::play_order order) {
+  constexpr int samples = 5;
+  constexpr int capacity = 7;
+  constexpr auto to_grid = Scalar(1 << 18);
+  for (const int lane_count : {1, 3, 8}) {
+    setting<Scalar> it{view, samples, capacity};
+    it.factors[1] = 0;
+    it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
+    it.y(1, 0) = std::numeric_limits<Scalar>::infinity();
+    const auto size = static_cast<std::size_t>(lane_count * (view.size() + 2));
+    std::vector<std::int64_t> lanes(size, 7);
+    std::vector<std::int64_t> expected(size, 7);
+    for (int lane = 0; lane < lane_count; ++lane) {
+      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(lane * (view.size() + 2) + i)] = 0;
+    }
+    add_integer_sums(it, expected, lane_count, 2, to_grid);
+    add_integer_sums(it, expected, lane_count, 2 + samples, to_grid);
+    if (view.positions() == 1) {
+      play_integer_sums<Tiles, 0>(it, lanes, lane_count, 2, true, to_grid, order);
+      play_integer_sums<Tiles, 0>(it, lanes, lane_count, 2 + samples, false, to_grid, order);
+    } else {
+      play_integer_sums<Tiles, 1>(it, lanes, lane_count, 2, true, to_grid, order);
+      play_integer_sums<Tiles, 1>(it, lanes, lane_count, 2 + samples, false, to_grid, order);
+    }
+    BOOST_TEST(lanes == expected);
+  }
+}
+
 template <class Scalar, class Tiles>
 void all_products(const dev::affine_view& view, dev::play_order order) {
+  integer_sums<Scalar, Tiles>(view, order);
   constexpr int samples = 5;
   constexpr int capacity = 7;
   for (const bool accumulate : {false, true}) {

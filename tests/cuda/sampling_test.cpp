@@ -21,17 +21,18 @@ namespace pg = pergrad;
 namespace dev = pergrad::on_device;
 
 constexpr dev::play_order orders[] = {dev::play_order::forward, dev::play_order::reversed, dev::play_order::shuffled};
-const pg::chacha_key key = pg::seeded_generator{31}.key();
+constexpr std::uint64_t seed = 31;
 
 std::vector<std::uint32_t> drawn_by_host(double q, std::uint64_t step, std::uint32_t count) {
-  std::vector<std::uint32_t> records(count);
   const pg::poisson_sampling sampling{pg::sampling_probability{q}};
-  records.resize(sampling.sample(key, step, count, records));
-  return records;
+  pg::seeded_generator generator{seed, step};
+  return pg::unaccounted::draw(sampling, generator, count);
 }
 std::vector<std::uint32_t> drawn_by_device(double q, std::uint64_t step, std::uint32_t count, dev::play_order order) {
+  const pg::seeded_generator generator{seed};
+  const auto stream = generator.stream(pg::detail::randomness::sampling, step);
   dev::choose_kernel choose{.step = &step,
-                            .stream = dev::make_stream(key, pg::random_purpose::record_sampling, 0),
+                            .stream = dev::stream_upload::words(stream, pg::random_purpose::record_sampling),
                             .threshold = q == 1 ? 0 : static_cast<std::uint64_t>(std::ldexp(q, 64)),
                             .everybody = q == 1 ? 1U : 0U,
                             .record_count = count,

@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing_waits_for_nothing_and_replays_one_
   const std::size_t heap_after = allocations;
   const auto after = device.device().counted();
   // What plays the device has shared memory on the heap: one a replayed kernel.
-  BOOST_TEST(heap_after - heap_before == 3 * (after.replays - before.replays));
+  BOOST_TEST(heap_after - heap_before == 4 * (after.replays - before.replays));
   BOOST_TEST(after.allocations == before.allocations);
   BOOST_TEST(after.captures == 1U);
   BOOST_TEST(after.replays == before.replays + 5);
@@ -140,6 +140,7 @@ BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
   const auto run = [&](const auto& executor) {
     network net{executor, pg::kaiming_uniform{5}};
     std::vector<float> seen;
+    std::vector<float> released;
     {
       pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
       trainer.step(data.view());
@@ -147,15 +148,22 @@ BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
       for (float& value : net.parameters()) value *= 0.5F;  // the host writes between steps
       trainer.step(data.view());
       const auto update = trainer.last_update().values();
-      seen.insert(seen.end(), update.begin(), update.end());
+      released.assign(update.begin(), update.end());
       trainer.step(data.view());
       trainer.step(data.view());
     }
     // The trainer is gone; what it trained is not.
     for (const float value : net.parameters()) seen.push_back(value);
-    return seen;
+    return std::pair{seen, released};
   };
-  check_close(run(device), run(host), 1e-5, "parameters");
+  const auto on_device = run(device);
+  const auto on_host = run(host);
+  check_close(on_device.first, on_host.first, 1e-5, "parameters");
+  // What is released differs by whole steps of the grid: the device rounds each record to it, the host their sum. So many
+  // records are in the largest of the batches that all of it stays below their number.
+  const auto grid = pg::release_grid::of(options.clip->value(), network::parameter_count);
+  BOOST_TEST(comparing::largest_difference(on_device.second, on_host.second) <=
+             static_cast<double>(data.view().size()) * std::ldexp(1.0, grid.unit - grid.steps));
 }
 
 BOOST_AUTO_TEST_CASE(trainers_of_one_network_take_turns) {
@@ -291,13 +299,14 @@ BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
   task_a net{device, pg::kaiming_uniform{5}};
   pg::tape<task_a> tape{device, pg::max_batch{4}};
   pg::on_device::trainer<task_a, pg::cross_entropy, pg::on_device::emulated_device> trainer{
-      device, net, tape, usual_options(), pg::seeded_generator{1}.key(), 0.7};
+      device, net, tape, usual_options(), 0.7};
   const std::vector<float> inputs(2 * 784, 0.5F);
   const std::vector<std::int32_t> targets(2, 1);
   trainer.clip_with(pg::detail::flat_clip{0.7});
-  trainer.prepare({inputs, targets, task_a::input_shape});
+  const pg::seeded_generator generator{1};
+  trainer.prepare({inputs, targets, task_a::input_shape}, generator.stream(pg::detail::randomness::noise, 0));
   BOOST_TEST(trainer.node_count() <= 12U);
-  BOOST_TEST(trainer.node_count() == 3U);
+  BOOST_TEST(trainer.node_count() == 4U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

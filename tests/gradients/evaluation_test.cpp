@@ -171,9 +171,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_same_bits_again_and_on_any_number_of_threads, 
     r.rows = pg::unprotected::evaluate(exec, pg::materialise(g));
     r.gram = pg::unprotected::evaluate(exec, pg::gram(g));
     pg::seeded_generator generator{3};
-    pg::private_gradient<typename Problem::network_type> update{exec};
-    pg::evaluate_into(exec, update,
-                      pg::sum(pg::clip(g, bound)) + pg::gaussian_noise(pg::noise_multiplier{1.5}, generator));
+    pg::unprotected::rehearsed_gradient<typename Problem::network_type> update{exec};
+    pg::evaluate_into(
+        exec, update,
+        pg::sum(pg::clip(g, bound)) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.5}, generator));
     r.release.assign(update.values().begin(), update.values().end());
     return r;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/late_test.cpp - sums of gradients that samples form in one room by turns: each joins the sum while
-// the next one takes its place.
+// tests/gradients/late_test.cpp - sums of gradients that samples form in one room by turns: each is added before the
+// next one takes its place.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

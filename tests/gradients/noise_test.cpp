@@ -25,18 +25,48 @@ struct no_loss {
   }
 };
 
-constexpr pg::random_purpose purpose = pg::random_purpose::gradient_noise;
+/// Another loss over the same records.
+struct other_loss : pg::mean_squared_error {};
 
-/// sum + noise as add_gaussian makes it in one piece.
-template <class Scalar>
-std::vector<Scalar> noised(std::vector<Scalar> sum, const pg::seeded_generator& generator, std::uint64_t step,
-                           double deviation) {
-  pg::add_gaussian<Scalar>(generator.key(), purpose, step, 0, deviation, sum);
-  return sum;
-}
 template <class Network>
-std::vector<typename Network::scalar> values_of(const pg::private_gradient<Network>& update) {
+using rehearsal = pg::unprotected::rehearsed_gradient<Network>;
+template <class Network, bool IsPrivate>
+std::vector<typename Network::scalar> values_of(const pg::released_gradient<Network, IsPrivate>& update) {
   return {update.values().begin(), update.values().end()};
+}
+/// Evaluates into a rehearsal with noise from a seed: the same expression gives the same noise.
+template <class Network, class Expression>
+std::vector<typename Network::scalar> rehearsed(const pg::host& exec, const Expression& expression) {
+  rehearsal<Network> update{exec};
+  pg::evaluate_into(exec, update, expression);
+  return values_of(update);
+}
+
+/// The noise of a step for a sum with this bound, as the release gate makes it of zeros.
+template <class Scalar>
+std::vector<Scalar> noise_alone(double bound, std::size_t count, double sensitivity, double sigma, std::uint64_t seed,
+                                std::uint64_t step) {
+  const auto grid = pg::release_grid::of(bound, count);
+  pg::seeded_generator generator{seed, step};
+  const pg::detail::release_gate<Scalar> gate{grid, sensitivity, pg::noise_multiplier{sigma}, 1, generator};
+  std::vector<Scalar> out(count);
+  for (std::size_t i = 0; i < gate.stretches(); ++i) gate.release(i, {}, out.data(), {});
+  return out;
+}
+/// A rehearsal without noise is the sum, rounded to the grid.
+template <class Network>
+void check_rounded(const std::vector<double>& found, const std::vector<double>& wanted, double bound,
+                   const std::string& what) {
+  const auto grid = pg::release_grid::of(bound, Network::parameter_count);
+  const double half = std::ldexp(0.5, grid.unit - grid.steps) * (1 + 1e-6);
+  BOOST_TEST_REQUIRE(found.size() == wanted.size(), what);
+  for (std::size_t i = 0; i < found.size(); ++i) BOOST_TEST(std::fabs(found[i] - wanted[i]) <= half, what);
+}
+/// D of a sum in one evaluation of a tape, in steps of the grid.
+template <class Network>
+double steps_of(double bound, int exchanged, std::size_t capacity) {
+  const auto grid = pg::release_grid::of(bound, Network::parameter_count);
+  return pg::sensitivity_in_steps(grid, pg::summation::of<typename Network::scalar>(capacity), exchanged);
 }
 
 }  // namespace
@@ -49,15 +79,15 @@ BOOST_AUTO_TEST_CASE(sensitivities) {
   BOOST_TEST(pg::clip(g, bound).sensitivity() == 0.75);
   BOOST_TEST(pg::sum(pg::normalise(g, bound)).sensitivity() == 0.75);
   BOOST_TEST(pg::sum(pg::normalise(g)).sensitivity() == 1.0);
-  BOOST_TEST((pg::sum(pg::clip(g, bound)).relation() == pg::neighbouring::add_or_remove_one));
-  BOOST_TEST(pg::sum(pg::clip(g, bound), pg::neighbouring::replace_one).sensitivity() == 1.5);
-  BOOST_TEST((pg::sum(pg::clip(g, bound), pg::neighbouring::replace_one).relation() == pg::neighbouring::replace_one));
+  BOOST_TEST(pg::sum(pg::clip(g, bound)).exchanged == 1);
+  BOOST_TEST(pg::sum<pg::neighbouring::replace_one>(pg::clip(g, bound)).sensitivity() == 1.5);
+  BOOST_TEST(pg::sum<pg::neighbouring::replace_one>(pg::clip(g, bound)).exchanged == 2);
 
   const std::vector<pg::l2_clip_norm> bounds{pg::l2_clip_norm{0.3}, pg::l2_clip_norm{0.4}};
   const double layered = pg::sum(pg::clip_per_layer(g, bounds)).sensitivity();
   BOOST_TEST(layered >= 0.5);  // sqrt(0.3² + 0.4²), never rounded down
   BOOST_TEST(layered < 0.5 * (1 + 1e-14));
-  BOOST_TEST(pg::sum(pg::clip_per_layer(g, bounds), pg::neighbouring::replace_one).sensitivity() == 2 * layered);
+  BOOST_TEST(pg::sum<pg::neighbouring::replace_one>(pg::clip_per_layer(g, bounds)).sensitivity() == 2 * layered);
   const double equal = pg::sum(pg::clip_per_layer(g, bound)).sensitivity();
   BOOST_TEST(equal >= 0.75);
   BOOST_TEST(equal < 0.75 * (1 + 1e-14));
@@ -75,113 +105,211 @@ BOOST_AUTO_TEST_CASE(bounds_that_are_none_are_refused) {
 
 BOOST_AUTO_TEST_CASE(noise_is_multiplier_times_sensitivity_bit_for_bit) {
   mlp_problem p{12};
+  using network = mlp<double>;
   const auto g = p.gradients();
   const pg::l2_clip_norm bound{0.2};
-  pg::private_gradient<mlp<double>> update{p.exec};
   pg::seeded_generator generator{11};
-  const auto check = [&](const auto& sum, const char* what) {
+  const auto check = [&](const auto& sum, int exchanged, const char* what) {
     const std::uint64_t step = generator.step();
-    const auto expression = sum + pg::gaussian_noise(pg::noise_multiplier{1.7}, generator);
-    BOOST_TEST(expression.standard_deviation() == 1.7 * sum.sensitivity());
+    const auto expression = sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.7}, generator);
     BOOST_TEST(generator.step() == step);  // nothing is drawn before evaluation
-    pg::evaluate_into(p.exec, update, expression);
+    const auto released = rehearsed<network>(p.exec, expression);
     BOOST_TEST(generator.step() == step + 1);
-    check_same_bits(values_of(update),
-                    noised(pg::unprotected::evaluate(p.exec, sum), generator, step, 1.7 * sum.sensitivity()), what);
+    const double sensitivity = steps_of<network>(sum.clipped().sensitivity(), exchanged, p.tape.capacity());
+    const auto noise =
+        noise_alone<double>(sum.clipped().sensitivity(), network::parameter_count, sensitivity, 1.7, 11, step);
+    const auto grid = pg::release_grid::of(sum.clipped().sensitivity(), network::parameter_count);
+    const double grid_step = std::ldexp(1.0, grid.unit - grid.steps);
+    const auto plain = pg::unprotected::evaluate(p.exec, sum);
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      BOOST_TEST(released[i] - noise[i] == grid_step * std::nearbyint(plain[i] / grid_step), what);
+    }
+    BOOST_TEST(sensitivity * grid_step >= sum.sensitivity());
+    BOOST_TEST(sensitivity * grid_step < 1.001 * sum.sensitivity());
   };
-  check(pg::sum(pg::clip(g, bound)), "clip");
-  check(pg::sum(pg::clip(g, bound), pg::neighbouring::replace_one), "clip, replace_one");
-  check(pg::sum(pg::clip_per_layer(g, bound)), "clip_per_layer");
-  check(pg::sum(pg::normalise(g, bound)), "normalise");
+  check(pg::sum(pg::clip(g, bound)), 1, "clip");
+  check(pg::sum<pg::neighbouring::replace_one>(pg::clip(g, bound)), 2, "clip, replace_one");
+  check(pg::sum(pg::clip_per_layer(g, bound)), 1, "clip_per_layer");
+  check(pg::sum(pg::normalise(g, bound)), 1, "normalise");
 
   // Divided by a public constant.
-  const std::uint64_t step = generator.step();
+  pg::seeded_generator again{11};
+  pg::seeded_generator same{11};
   const auto sum = pg::sum(pg::clip(g, bound));
-  pg::evaluate_into(p.exec, update,
-                    (sum + pg::gaussian_noise(pg::noise_multiplier{1.7}, generator)) / pg::expected_batch_size{10});
-  auto wanted = noised(pg::unprotected::evaluate(p.exec, sum), generator, step, 1.7 * 0.2);
-  for (double& value : wanted) value /= 10;
-  check_same_bits(values_of(update), wanted, "divided");
+  const auto divided = rehearsed<network>(
+      p.exec, (sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.7}, again)) / pg::expected_batch_size{8.0});
+  const auto whole = rehearsed<network>(p.exec, sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.7}, same));
+  for (std::size_t i = 0; i < whole.size(); ++i) BOOST_TEST(divided[i] == whole[i] / 8);
 }
 
-BOOST_AUTO_TEST_CASE(noise_multiplier_zero_leaves_the_sum) {
+// Neither with a secret key nor for a gradient that may be released.
+BOOST_AUTO_TEST_CASE(a_sum_without_noise_is_a_rehearsal_only) {
   mlp_problem p{12};
   const auto sum = pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.2}));
-  pg::private_gradient<mlp<double>> update{p.exec};
   pg::seeded_generator generator{11};
-  pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
-  check_same_bits(values_of(update), pg::unprotected::evaluate(p.exec, sum), "no noise");
+  const auto found =
+      rehearsed<mlp<double>>(p.exec, sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator));
+  check_rounded<mlp<double>>(found, pg::unprotected::evaluate(p.exec, sum), 0.2, "no noise");
   BOOST_TEST(generator.step() == 1U);
+  pg::os_keyed_generator secret;
+  pg::private_gradient<mlp<double>> update{p.exec};
+  BOOST_CHECK_THROW(
+      pg::evaluate_into(p.exec, update, sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, secret)),
+      std::invalid_argument);
+  check_same_bits(values_of(update), std::vector<double>(mlp<double>::parameter_count), "nothing is released");
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_all_the_same) {
   mlp_problem p{0};
-  pg::private_gradient<mlp<double>> update{p.exec};
+  using network = mlp<double>;
+  rehearsal<network> update{p.exec};
   pg::seeded_generator generator{12};
-  const std::vector<double> zeros(mlp<double>::parameter_count);
-  pg::evaluate_into(
-      p.exec, update,
-      pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{2}, generator));
-  check_same_bits(values_of(update), noised(zeros, generator, 0, 1.0), "an empty batch");
-  // A total without any chunk, too, once it is told its sensitivity.
-  pg::bounded_total<mlp<double>> total{p.exec};
-  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{2}, generator)),
+  const pg::noise_multiplier two{2};
+  const auto found = rehearsed<network>(p.exec, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) +
+                                                    pg::unaccounted::gaussian_noise(two, generator));
+  check_same_bits(found,
+                  noise_alone<double>(0.5, network::parameter_count,
+                                      steps_of<network>(0.5, 1, p.tape.capacity()), 2, 12, 0),
+                  "an empty batch");
+  // A total without any chunk, too, once it is told its bound.
+  pg::bounded_total<network> total{p.exec};
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::unaccounted::gaussian_noise(two, generator)),
                     std::logic_error);
-  total.clear(0.5);
+  total.expect(pg::l2_clip_norm{0.5});
   const std::uint64_t step = generator.step();
-  pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{2}, generator));
-  check_same_bits(values_of(update), noised(zeros, generator, step, 1.0), "an empty total");
+  const auto of_total = rehearsed<network>(p.exec, total + pg::unaccounted::gaussian_noise(two, generator));
+  const double sensitivity = pg::detail::total_access::state(total).sensitivity();
+  check_same_bits(of_total, noise_alone<double>(0.5, network::parameter_count, sensitivity, 2, 12, step),
+                  "an empty total");
 }
 
 BOOST_AUTO_TEST_CASE(every_evaluation_draws_anew) {
   mlp_problem p{0};
-  pg::private_gradient<mlp<double>> update{p.exec};
   pg::seeded_generator generator{12};
-  const auto expression =
-      pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) + pg::gaussian_noise(pg::noise_multiplier{2}, generator);
-  pg::evaluate_into(p.exec, update, expression);
-  const auto first = values_of(update);
-  pg::evaluate_into(p.exec, update, expression);
-  const auto second = values_of(update);
+  const auto expression = pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) +
+                          pg::unaccounted::gaussian_noise(pg::noise_multiplier{2}, generator);
+  const auto first = rehearsed<mlp<double>>(p.exec, expression);
+  const auto second = rehearsed<mlp<double>>(p.exec, expression);
   std::size_t equal = 0;
   for (std::size_t i = 0; i < first.size(); ++i) equal += first[i] == second[i] ? 1U : 0U;
   BOOST_TEST(equal == 0U);
 }
 
-BOOST_AUTO_TEST_CASE(a_total_of_chunks_is_noised_once) {
+namespace {
+
+/// Chunks of one data set.
+struct chunked {
   mlp_problem p{50};
-  const pg::l2_clip_norm bound{0.3};
-  pg::bounded_total<mlp<double>> total{p.exec};
-  pg::seeded_generator generator{13};
-  BOOST_TEST(total.sensitivity() == 0.0);
-  for (std::size_t first = 0; first < 50; first += 20) {
-    const auto chunk = p.data.part(first, std::min<std::size_t>(20, 50 - first));
-    const auto h = pg::per_sample_gradients(p.net, pg::mean_squared_error{}, chunk, p.tape);
-    pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip(h, bound))));
+  pg::dataset<double, double> records{p.data.inputs, p.data.targets, pg::shape{p.data.inputs.size() / 50},
+                                      p.data.targets.size() / 50};
+  std::vector<std::uint32_t> ids;
+
+  explicit chunked() {
+    for (std::uint32_t i = 0; i < 50; ++i) ids.push_back(i);
   }
-  BOOST_TEST(total.sensitivity() == 0.3);
+  [[nodiscard]] auto chunk(std::size_t first, std::size_t count) const {
+    return pg::batch<mlp<double>, pg::mean_squared_error>{records, std::span{ids}.subspan(first, count)};
+  }
+  [[nodiscard]] auto gradients(const auto& chunk) {
+    return pg::per_sample_gradients(p.net, pg::mean_squared_error{}, chunk, p.tape);
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_total_of_chunks_is_noised_once) {
+  chunked c;
+  const pg::l2_clip_norm bound{0.3};
+  pg::bounded_total<mlp<double>> total{c.p.exec};
+  pg::seeded_generator generator{13};
+  for (std::size_t first = 0; first < 50; first += 20) {
+    const auto chunk = c.chunk(first, std::min<std::size_t>(20, 50 - first));
+    pg::evaluate_into(c.p.exec, pg::accumulate(total, pg::sum(pg::clip(c.gradients(chunk), bound))));
+  }
   BOOST_TEST(generator.step() == 0U);
-  pg::private_gradient<mlp<double>> update{p.exec};
-  pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{1.5}, generator));
+  const auto released =
+      rehearsed<mlp<double>>(c.p.exec, total + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator));
   BOOST_TEST(generator.step() == 1U);
-  check_close(
-      values_of(update),
-      noised(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), bound))), generator, 0, 1.5 * 0.3),
-      1e-13, "total");
+  check_rounded<mlp<double>>(released, pg::unprotected::evaluate(c.p.exec, pg::sum(pg::clip(c.p.gradients(), bound))),
+                             0.3, "total");
 
   // Chunks that are clipped in another way would make the noise too small.
-  BOOST_CHECK_THROW(static_cast<void>(pg::accumulate(total, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4})))),
+  const auto all = c.chunk(0, 50);
+  const auto g = c.gradients(all);
+  BOOST_CHECK_THROW(pg::evaluate_into(c.p.exec, pg::accumulate(total, pg::sum(pg::clip(g, pg::l2_clip_norm{0.4})))),
                     std::logic_error);
   BOOST_CHECK_THROW(
-      static_cast<void>(pg::accumulate(total, pg::sum(pg::clip(p.gradients(), bound), pg::neighbouring::replace_one))),
+      pg::evaluate_into(c.p.exec, pg::accumulate(total, pg::sum<pg::neighbouring::replace_one>(pg::clip(g, bound)))),
       std::logic_error);
   // Assigning begins again.
-  pg::evaluate_into(p.exec, pg::assign(total, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4}))));
-  BOOST_TEST(total.sensitivity() == 0.4);
-  pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
-  check_same_bits(values_of(update),
-                  pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.4}))),
-                  "assigned total");
+  pg::evaluate_into(c.p.exec, pg::assign(total, pg::sum(pg::clip(g, pg::l2_clip_norm{0.4}))));
+  check_rounded<mlp<double>>(
+      rehearsed<mlp<double>>(c.p.exec, total + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator)),
+      pg::unprotected::evaluate(c.p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{0.4}))), 0.4, "assigned total");
+}
+
+// A record that is in a sum twice moves it by twice the bound. Each of these ran without a word once.
+BOOST_AUTO_TEST_CASE(every_record_is_in_a_sum_once) {
+  chunked c;
+  const pg::l2_clip_norm bound{0.3};
+  pg::bounded_total<mlp<double>> total{c.p.exec};
+  const auto first = c.chunk(0, 20);
+  const auto second = c.chunk(20, 20);
+  const auto g1 = c.gradients(first);
+  const auto g2 = c.gradients(second);
+  const auto add = [&](const auto& g) {
+    pg::evaluate_into(c.p.exec, pg::accumulate(total, pg::sum(pg::clip(g, bound))));
+  };
+
+  // the same chunk twice; chunks in another order than the data set's
+  add(g1);
+  BOOST_CHECK_THROW(add(g1), std::logic_error);
+  add(g2);
+  BOOST_CHECK_THROW(add(g1), std::logic_error);
+  // two losses over one batch
+  total.clear();
+  add(g1);
+  const pg::batch<mlp<double>, other_loss> with_other_loss{c.records, std::span{c.ids}.first(20)};
+  const auto other = pg::per_sample_gradients(c.p.net, other_loss{}, with_other_loss, c.p.tape);
+  BOOST_CHECK_THROW(add(other), std::logic_error);
+  // a batch that lists one record several times
+  total.clear();
+  c.ids.assign(5, 7);
+  const pg::batch<mlp<double>, pg::mean_squared_error> repeated{c.records, c.ids};
+  const auto five_times = c.gradients(repeated);
+  BOOST_CHECK_THROW(add(five_times), std::logic_error);
+  pg::private_gradient<mlp<double>> update{c.p.exec};
+  pg::os_keyed_generator secret;
+  BOOST_CHECK_THROW(pg::evaluate_into(c.p.exec, update,
+                                      pg::sum(pg::clip(five_times, bound)) +
+                                          pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, secret)),
+                    std::logic_error);
+  // another data set, whose records may be the same
+  total.clear();
+  add(g2);
+  const auto copy = c.p.data.inputs;
+  const pg::dataset<double, double> elsewhere{copy, c.p.data.targets, c.records.input_shape(),
+                                              c.p.data.targets.size() / 50};
+  std::vector<std::uint32_t> last{49};
+  const pg::batch<mlp<double>, pg::mean_squared_error> stranger{elsewhere, last};
+  const auto g3 = c.gradients(stranger);
+  BOOST_CHECK_THROW(add(g3), std::logic_error);
+}
+
+// What a chunk is asked is asked when it is evaluated: an assignment that was made before clear() is as new as any.
+BOOST_AUTO_TEST_CASE(a_chunk_is_admitted_when_it_is_evaluated) {
+  chunked c;
+  pg::bounded_total<mlp<double>> total{c.p.exec};
+  const auto all = c.chunk(0, 50);
+  const auto g = c.gradients(all);
+  const auto wide = pg::accumulate(total, pg::sum(pg::clip(g, pg::l2_clip_norm{1000})));
+  total.clear();
+  pg::evaluate_into(c.p.exec, wide);
+  BOOST_CHECK_THROW(total.expect(pg::l2_clip_norm{1}), std::logic_error);  // the bound of 1000 is known
+  BOOST_CHECK_THROW(pg::evaluate_into(c.p.exec, wide), std::logic_error);  // and the records are in
+  total.clear();
+  total.expect(pg::l2_clip_norm{1});
+  BOOST_CHECK_THROW(pg::evaluate_into(c.p.exec, wide), std::logic_error);
 }
 
 // clear() touches no number: what counts is that nothing of the old sum comes back.
@@ -189,31 +317,20 @@ BOOST_AUTO_TEST_CASE(a_cleared_total_is_the_empty_sum) {
   mlp_problem p{6};
   const pg::l2_clip_norm bound{0.3};
   const auto sum = pg::sum(pg::clip(p.gradients(), bound));
-  const auto once = pg::unprotected::evaluate(p.exec, sum);
   pg::bounded_total<mlp<double>> total{p.exec};
-  pg::private_gradient<mlp<double>> update{p.exec};
   pg::seeded_generator generator{15};
   const auto found = [&] {
-    pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
-    return values_of(update);
+    return rehearsed<mlp<double>>(p.exec, total + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator));
   };
   const std::vector<double> zeros(mlp<double>::parameter_count);
   pg::evaluate_into(p.exec, pg::accumulate(total, sum));
-  check_same_bits(found(), once, "added to an empty total");
-  total.clear(0.3);
+  const auto once = found();
+  check_rounded<mlp<double>>(once, pg::unprotected::evaluate(p.exec, sum), 0.3, "added to an empty total");
+  total.clear();
+  total.expect(bound);
   check_same_bits(found(), zeros, "cleared");
   pg::evaluate_into(p.exec, pg::accumulate(total, sum));
   check_same_bits(found(), once, "added after clearing");
-  static_cast<void>(pg::assign(total, sum));  // not evaluated: begun anew, and empty
-  check_same_bits(found(), zeros, "assigned but not evaluated");
-  // Two chunks of one evaluation: the first is assigned, the second added.
-  total.clear();
-  pg::tape<mlp<double>> two{p.exec, pg::max_batch{6}, pg::max_sums{2}};
-  const auto twice = pg::sum(pg::clip(pg::per_sample_gradients(p.net, pg::mean_squared_error{}, p.batch, two), bound));
-  pg::unprotected::evaluate_into(p.exec, pg::accumulate(total, twice), pg::accumulate(total, twice));
-  auto doubled = once;
-  for (double& value : doubled) value *= 2;
-  check_same_bits(found(), doubled, "two chunks at once");
 }
 
 // An evaluation that throws leaves neither half a sum in a private gradient nor an old one in a total.
@@ -223,28 +340,31 @@ BOOST_AUTO_TEST_CASE(failures_leave_no_sum_behind) {
   const auto sum = pg::sum(pg::clip(p.gradients(), bound));
   pg::bounded_total<mlp<double>> total{p.exec};
   pg::private_gradient<mlp<double>> update{p.exec};
-  pg::seeded_generator generator{15};
+  pg::os_keyed_generator generator;
+  const pg::noise_multiplier one{1};
   const std::vector<double> zeros(mlp<double>::parameter_count);
   pg::evaluate_into(p.exec, pg::assign(total, sum));
   // The tape has room for one sum.
   std::vector<double> other(mlp<double>::parameter_count);
   BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(total, sum), pg::assign(other, sum)),
                     std::invalid_argument);
-  pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{0}, generator));
-  check_same_bits(values_of(update), zeros, "the total");
-  pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::unaccounted::gaussian_noise(one, generator)),
+                    std::logic_error);
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::accumulate(total, sum)), std::logic_error);
+  pg::evaluate_into(p.exec, pg::assign(total, sum));
+  pg::evaluate_into(p.exec, update, total + pg::unaccounted::gaussian_noise(one, generator));
+  BOOST_TEST((values_of(update) != zeros));
   pg::os_keyed_generator spent;
   const pg::os_keyed_generator taken{std::move(spent)};
-  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{1}, spent)),
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, sum + pg::unaccounted::gaussian_noise(one, spent)),
                     std::logic_error);
   check_same_bits(values_of(update), zeros, "the private gradient");
   // What was moved from has no memory.
   const pg::private_gradient<mlp<double>> elsewhere{std::move(update)};
   BOOST_TEST(update.values().empty());
-  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{1}, generator)),
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, sum + pg::unaccounted::gaussian_noise(one, generator)),
                     std::invalid_argument);
-  pg::evaluate_into(p.exec, pg::assign(total, sum));
-  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::gaussian_noise(pg::noise_multiplier{1}, generator)),
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::unaccounted::gaussian_noise(one, generator)),
                     std::invalid_argument);
 }
 
@@ -253,17 +373,20 @@ BOOST_AUTO_TEST_CASE(failures_leave_no_sum_behind) {
 BOOST_AUTO_TEST_CASE(a_million_coordinates_of_noise) {
   using wide = pg::network<pg::shape{1000}, pg::linear<1000>>;
   problem<wide, no_loss> p{3, 3, 1};
-  pg::private_gradient<wide> update{p.exec};
   pg::seeded_generator generator{14};
   const auto sum = pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.25}));
   check_same_bits(pg::unprotected::evaluate(p.exec, sum), std::vector<float>(wide::parameter_count), "zero gradients");
-  pg::evaluate_into(p.exec, update, sum + pg::gaussian_noise(pg::noise_multiplier{3}, generator));
-  check_same_bits(values_of(update), noised(std::vector<float>(wide::parameter_count), generator, 0, 0.75), "noise");
+  const auto values =
+      rehearsed<wide>(p.exec, sum + pg::unaccounted::gaussian_noise(pg::noise_multiplier{3}, generator));
+  const double sensitivity = steps_of<wide>(0.25, 1, p.tape.capacity());
+  check_same_bits(values, noise_alone<float>(0.25, wide::parameter_count, sensitivity, 3, 14, 0), "noise");
   double mean = 0;  // of a million terms: rounding is far below the standard errors
   double square = 0;
   std::size_t beyond = 0;
-  for (const float value : update.values()) {
-    const double z = static_cast<double>(value) / 0.75;
+  const auto grid = pg::release_grid::of(0.25, wide::parameter_count);
+  const double deviation = 3 * sensitivity * std::ldexp(1.0, grid.unit - grid.steps);
+  for (const float value : values) {
+    const double z = static_cast<double>(value) / deviation;
     mean += z;
     square += z * z;
     beyond += std::fabs(z) > 1.959963985 ? 1U : 0U;

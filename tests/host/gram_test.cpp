@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/host/gram_test.cpp - Gram norms, of windows and of pixels, against the squares of the gradient itself
+// tests/host/gram_test.cpp - Gram norms against the squares of the gradient itself
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -85,10 +85,6 @@ struct setting {
     leaf.step[1] = {places.across, of.stride.across * x_layout.column, delta_layout.column};
     leaf.x.offset = x_layout.start - of.padding.down * x_layout.row - of.padding.across * x_layout.column;
     leaf.delta.offset = x_layout.size + delta_layout.start;
-    if (by_a_pixel()) {
-      leaf.pixels[0] = {places.down, of.kernel.down, of.padding.down, of.size.down};
-      leaf.pixels[1] = {places.across, of.kernel.across, of.padding.across, of.size.across};
-    }
     values.assign(static_cast<std::size_t>(x_layout.size), around);
     values.resize(static_cast<std::size_t>(x_layout.size + delta_layout.size),
                   std::numeric_limits<Scalar>::quiet_NaN());
@@ -96,9 +92,6 @@ struct setting {
     for (position i = 0; i < delta_layout.values.size(); ++i) {
       at(x_layout.size + delta_layout.position(i)) = static_cast<Scalar>(next());
     }
-  }
-  [[nodiscard]] bool by_a_pixel() const {
-    return of.stride.down == 1 && of.stride.across == 1 && of.dilation.down == 1 && of.dilation.across == 1;
   }
   [[nodiscard]] Scalar& at(position i) { return values[static_cast<std::size_t>(i)]; }
   [[nodiscard]] Scalar at(position i) const { return values[static_cast<std::size_t>(i)]; }
@@ -196,15 +189,10 @@ class numbers {
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(integers_give_the_square_itself, Scalar, scalars) {
   numbers next{true};
-  int by_pixels = 0;
-  int by_windows = 0;
   for_each_convolution([&](const convolution& of) {
     const setting<Scalar> here{of, next};
-    ++(here.leaf.gram().by_pixels ? by_pixels : by_windows);
     BOOST_TEST(static_cast<long double>(here.gram().squared) == here.by_definition(), to_text(of));
   });
-  BOOST_TEST(by_pixels >= 100);
-  BOOST_TEST(by_windows >= 100);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(the_error_is_within_its_bound, Scalar, scalars) {
@@ -228,40 +216,11 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nothing_but_errors_is_within_the_bound, Scalar, sc
     for (position i = 0; i < delta.values.size(); ++i) {
       here.at(here.x_layout.size + delta.position(i)) *= static_cast<Scalar>(i % 2 == 0 ? 1 : -1);
     }
-    BOOST_TEST(here.leaf.gram().by_pixels);
     BOOST_TEST_REQUIRE(here.by_definition() == 0);
     const on_host::norm_part found = here.gram();
     BOOST_TEST(found.squared <= found.error);
     BOOST_TEST(found.error > 0);
   }
-}
-
-BOOST_AUTO_TEST_CASE_TEMPLATE(pixels_of_the_halo_are_not_read, Scalar, scalars) {
-  for_each_convolution([&](const convolution& of) {
-    numbers next{false};
-    numbers again{false};
-    const setting<Scalar> here{of, next};
-    const setting<Scalar> spoilt{of, again, std::numeric_limits<Scalar>::quiet_NaN()};
-    if (!here.leaf.gram().by_pixels) return;
-    const double wanted = here.gram().squared;
-    const double found = spoilt.gram().squared;
-    BOOST_TEST(std::memcmp(&found, &wanted, sizeof wanted) == 0, to_text(of));
-  });
-}
-
-BOOST_AUTO_TEST_CASE(pixels_are_taken_where_windows_overlap) {
-  const auto by_pixels = [](const convolution& of) {
-    return setting<float>{of, [] { return 1.0; }}.leaf.gram().by_pixels;
-  };
-  BOOST_TEST(by_pixels({64, 64, {8, 8}, {3, 3}, {1, 1}}));
-  BOOST_TEST(by_pixels({256, 10, {4, 4}, {3, 3}, {1, 1}}));
-  BOOST_TEST(by_pixels({512, 512, {7, 7}, {3, 3}, {1, 1}}));
-  BOOST_TEST(by_pixels({32, 8, {50, 1}, {5, 1}, {2, 0}}));
-  BOOST_TEST(!by_pixels({64, 64, {8, 8}, {1, 1}}));
-  BOOST_TEST(!by_pixels({64, 64, {8, 8}, {3, 3}, {1, 1}, {2, 2}}));
-  BOOST_TEST(!by_pixels({64, 64, {8, 8}, {3, 3}, {2, 2}, {1, 1}, {2, 2}}));
-  BOOST_TEST(!by_pixels({64, 64, {5, 5}, {4, 4}}), "4 positions see all of 25 pixels");
-  BOOST_TEST(!by_pixels({8, 8, {200, 1}, {100, 1}, {50, 0}}), "no room for the pixels of four windows");
 }
 
 // A number that is not finite anywhere shows in the norm, also where a block's last vectors are repeated.

@@ -43,7 +43,7 @@ std::vector<float> trained(kernel_family family, std::size_t threads) {
   network net{exec, pg::kaiming_uniform{5}};
   network::tape tape{exec, pg::max_batch{batch_size}};
   pg::sgd<network> optimizer{pg::learning_rate{0.5}, 0.9};
-  pg::private_gradient<network> update{exec};
+  pg::unprotected::rehearsed_gradient<network> update{exec};
   pg::seeded_generator generator{17};
   std::vector<float> inputs(batch_size * network::input_shape.size());
   std::vector<float> targets(batch_size * network::output_shape.size());
@@ -58,7 +58,7 @@ std::vector<float> trained(kernel_family family, std::size_t threads) {
   for (int step = 0; step < 3; ++step) {
     const auto clipped =
         pg::sum(pg::clip(pg::per_sample_gradients(net, loss{}, samples, tape), pg::l2_clip_norm{0.02}));
-    optimizer.step(exec, net, update, clipped + pg::gaussian_noise(pg::noise_multiplier{0.5}, generator),
+    optimizer.step(exec, net, update, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0.5}, generator),
                    pg::expected_batch_size{static_cast<double>(batch_size)});
   }
   const std::span<const float> values = std::as_const(net).parameters();

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -20,13 +22,26 @@ inline void expect_no_violation(const pergrad::testing::laws_report& report) {
   for (const auto& broken : report) BOOST_ERROR(broken.text());
 }
 
+/// Has each layer of the library, and each part of one, a name?
+template <class Network>
+constexpr bool has_names() {
+  bool all = true;
+  pergrad::detail::for_each_layer<typename Network::structure>(
+      [&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t /*entry*/) {
+        all = all && std::string_view{pergrad::detail::name_of_layer<Layer>()} != "layer";
+      });
+  return all;
+}
+
 template <class Layer, pergrad::shape Input>
 void keeps_the_laws() {
+  static_assert(has_names<pergrad::testing::network_around<double, Layer, Input>>());
   expect_no_violation(pergrad::testing::check_layer<Layer, Input>());
 }
 /// Half the compile time: for the options of a layer whose float twin is examined elsewhere.
 template <class Layer, pergrad::shape Input>
 void keeps_the_laws_in_double() {
+  static_assert(has_names<pergrad::testing::network_around<double, Layer, Input>>());
   expect_no_violation(pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, Input>>());
 }
 

@@ -102,7 +102,7 @@ std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
   watches = true;
   std::size_t result = 0;
   {
-    using update_type = std::conditional_t<Private, pg::private_gradient<Network>, pg::unprotected::gradient<Network>>;
+    using update_type = std::conditional_t<Private, pg::unprotected::rehearsed_gradient<Network>, pg::unprotected::gradient<Network>>;
     const pg::host exec{pg::threads{threads}};
     Network net{exec, pg::layer_default{1}};
     typename Network::tape tape{exec, pg::max_batch{count}};
@@ -115,7 +115,7 @@ std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
       if constexpr (Private) {
         optimizer.step(exec, net, update,
                        pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) +
-                           pg::gaussian_noise(pg::noise_multiplier{1.0}, generator),
+                           pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator),
                        pg::expected_batch_size{static_cast<double>(count)});
       } else {
         pg::unprotected::evaluate_into(exec, update, pg::mean(gradients));

@@ -25,8 +25,21 @@ using counter = pg::network<pg::token_ids(6, 20), pg::embedding<4>, pg::rnn<4, p
                             pg::conv3d<2, pg::extent{1, 2, 1}>, pg::flatten, pg::linear<2>>;                // 7 - 9
 
 /// A name that is longer than its column.
-template <class... Any>
-struct with_a_name_that_no_column_of_any_table_has_room_for_and_more : pg::relu {};
+struct of_a_long_name : pg::relu {
+  static constexpr const char* name = "a_name_that_no_column_of_any_table_has_room_for";
+};
+/// The least that a layer says.
+struct nameless {
+  template <class Value>
+  static Value value(Value x) {
+    return x + x;
+  }
+  template <class Value>
+  static Value derivative(Value /*x*/, Value /*y*/) {
+    return Value{2};
+  }
+  static constexpr pg::shape output_shape(pg::shape in) { return in; }
+};
 
 }  // namespace
 
@@ -49,35 +62,26 @@ BOOST_AUTO_TEST_CASE(blocks_are_counted_once_and_frozen_ones_have_no_norm) {
              std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(parts_that_nobody_writes_say_what_they_are) {
+BOOST_AUTO_TEST_CASE(parts_that_nobody_writes_have_the_names_of_what_they_are_part_of) {
   using block = pg::network<pg::shape{6, 4}, pg::transformer_encoder_layer<2, 8>, pg::parallel<pg::tanh, pg::relu>,
                             pg::transpose, pg::parallel_channels<pg::tanh, pg::relu>, pg::residual<pg::tanh>>;
   const std::string text = pg::describe<block>();
-  for (const char* const name : {"residual of linear", "both branches, joined along features",
-                                 "both branches, joined along channels", "sum of both branches"}) {
+  for (const char* const name : {" residual_linear ", " parallel ", " parallel_channels ", " residual "}) {
     BOOST_TEST_CONTEXT(name) { BOOST_TEST(text.find(name) != std::string::npos); }
   }
-  for (const char* const internal : {"branch_sum", "concatenat", "feed_forward", "_core<", "detail"}) {
+  for (const char* const internal : {"branch_sum", "concatenat", "feed_forward", "_core"}) {
     BOOST_TEST_CONTEXT(internal) { BOOST_TEST(text.find(internal) == std::string::npos); }
   }
 }
 
 BOOST_AUTO_TEST_CASE(layers_have_the_names_that_users_write) {
   const auto rows = pg::describe_rows<reader>();
-  BOOST_TEST(rows[0].layer == "embedding<8>");
-  BOOST_TEST(rows[4].layer == "lstm<5, one_bias, last_output>");
-  BOOST_TEST(rows[5].layer == "lstm<5, one_bias, last_output> backwards");
+  BOOST_TEST(rows[0].layer == "embedding");
+  BOOST_TEST(rows[4].layer == "lstm");
+  BOOST_TEST(rows[5].layer == "lstm_reversed");
   const auto others = pg::describe_rows<counter>();
-  const std::vector<std::string> names{"embedding<4>",
-                                       "rnn<4, relu_cell>",
-                                       "gru<2>",
-                                       "reshape<shape{3, 2, 2}>",
-                                       "conv2d<2, extent{2, 2}, padding<1>>",
-                                       "max_pool2d<extent{2, 1}>",
-                                       "reshape<shape{2, 1, 3, 1}>",
-                                       "conv3d<2, extent{1, 2, 1}>",
-                                       "flatten",
-                                       "linear<2>"};
+  const std::vector<std::string> names{"embedding",  "rnn",     "gru",    "reshape", "conv2d",
+                                       "max_pool2d", "reshape", "conv3d", "flatten", "linear"};
   BOOST_REQUIRE(others.size() == names.size());
   for (std::size_t i = 0; i < names.size(); ++i) BOOST_TEST(others[i].layer == names[i]);
   BOOST_TEST(others[0].norm == "row sum");
@@ -110,8 +114,7 @@ BOOST_AUTO_TEST_CASE(convolutions_by_minimal_filtering_are_marked) {
 }
 
 BOOST_AUTO_TEST_CASE(long_names_do_not_move_the_columns) {
-  using net = pg::network<pg::shape{4}, pg::linear<3>,
-                          with_a_name_that_no_column_of_any_table_has_room_for_and_more<int, double>, pg::linear<2>>;
+  using net = pg::network<pg::shape{4}, pg::linear<3>, of_a_long_name, nameless, pg::linear<2>>;
   const std::string text = pg::describe<net>();
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
@@ -119,12 +122,13 @@ BOOST_AUTO_TEST_CASE(long_names_do_not_move_the_columns) {
     lines.push_back(text.substr(at, end - at));
     at = end + 1;
   }
-  BOOST_REQUIRE(lines.size() == 6U);  // head, three entries of which one has two lines, total
-  for (const std::size_t line : {0U, 1U, 2U, 4U}) BOOST_TEST(lines[line].size() == lines[0].size());
+  BOOST_REQUIRE(lines.size() == 6U);  // head, four entries, total
+  for (std::size_t line = 0; line < 5; ++line) BOOST_TEST(lines[line].size() == lines[0].size());
   const std::size_t in = lines[0].find("in ");
-  for (const std::size_t line : {1U, 2U, 4U}) BOOST_TEST(lines[line][in] == '{');
-  const std::string name = pg::describe_rows<net>()[1].layer;
-  BOOST_TEST(lines[2].substr(7, 56) + lines[3].substr(7) == name);
+  for (std::size_t line = 1; line < 5; ++line) BOOST_TEST(lines[line][in] == '{');
+  const auto rows = pg::describe_rows<net>();
+  BOOST_TEST(rows[1].layer == of_a_long_name::name);
+  BOOST_TEST(rows[2].layer == "layer");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

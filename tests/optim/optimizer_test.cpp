@@ -30,7 +30,7 @@ struct setting {
   net_type net{exec, pg::kaiming_uniform{9}};
   pg::tape<net_type> tape{exec, pg::max_batch{1}};
   pg::unprotected::gradient<net_type> plain{exec};
-  pg::private_gradient<net_type> update{exec};
+  pg::unprotected::rehearsed_gradient<net_type> update{exec};
   pg::seeded_generator generator{21};
 
   /// A gradient with entries of many sizes, some of them zero.
@@ -47,7 +47,7 @@ struct setting {
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, nobody, tape);
     pg::evaluate_into(
         exec, update,
-        pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::gaussian_noise(pg::noise_multiplier{1}, generator));
+        pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, generator));
   }
   [[nodiscard]] std::vector<double> parameters() const { return {net.parameters().begin(), net.parameters().end()}; }
 };
@@ -212,12 +212,12 @@ BOOST_AUTO_TEST_CASE(threads_do_not_change_a_step) {
 }
 
 // The formulas of sgd.hpp and adam.hpp for one parameter, in the optimizer's own scalar, with a product that meets a
-// sum rounded as detail/multiply_add.hpp says: once if the target can, apart if it cannot. Every element is that,
+// sum rounded as detail/rounded.hpp says: once if the target can, apart if it cannot. Every element is that,
 // whatever its place in a vector, a stretch or a share of a thread.
 BOOST_AUTO_TEST_CASE(vectors_are_the_scalar_formula_bit_for_bit) {
   const auto check = []<class Scalar>(Scalar) {
     const auto meets = [](Scalar a, Scalar b, Scalar c) {
-      if constexpr (pg::on_host::multiply_add_is_fused) return std::fma(a, b, c);
+      if constexpr (pg::rounded::vectors_fuse) return std::fma(a, b, c);
       const volatile Scalar product = a * b;  // not to be contracted
       return product + c;
     };
@@ -287,25 +287,25 @@ BOOST_AUTO_TEST_CASE(the_fused_step_is_release_and_step_bit_for_bit) {
                                                     std::span{classes}.first(drawn)};
       pg::tape<net> tape{apart.exec, pg::max_batch{count}};
       pg::evaluate_into(apart.exec, apart.update,
-                        sum_in(apart, batch, tape) + pg::gaussian_noise(sigma, apart.generator));
+                        sum_in(apart, batch, tape) + pg::unaccounted::gaussian_noise(sigma, apart.generator));
       first.step(apart.exec, apart.net, apart.update, divisor);
 
       second.step(of_sum.exec, of_sum.net, of_sum.update,
-                  sum_in(of_sum, batch, tape) + pg::gaussian_noise(sigma, of_sum.generator), divisor);
+                  sum_in(of_sum, batch, tape) + pg::unaccounted::gaussian_noise(sigma, of_sum.generator), divisor);
       BOOST_TEST(std::ranges::equal(of_sum.update.values(), apart.update.values()));
 
       total.clear(0.3);
       if (drawn > 0) pg::evaluate_into(of_total.exec, pg::accumulate(total, sum_in(of_total, batch, tape)));
-      third.step(of_total.exec, of_total.net, total + pg::gaussian_noise(sigma, of_total.generator), divisor);
+      third.step(of_total.exec, of_total.net, total + pg::unaccounted::gaussian_noise(sigma, of_total.generator), divisor);
       // Nothing was stored: the total can be released once more, with the same noise by the same key and step.
       pg::seeded_generator again{21, static_cast<std::uint64_t>(step)};
-      pg::evaluate_into(of_total.exec, of_total.update, total + pg::gaussian_noise(sigma, again));
+      pg::evaluate_into(of_total.exec, of_total.update, total + pg::unaccounted::gaussian_noise(sigma, again));
       BOOST_TEST(std::ranges::equal(of_total.update.values(), apart.update.values()));
 
       other_total.clear(0.3);
       if (drawn > 0) pg::evaluate_into(of_total.exec, pg::assign(other_total, sum_in(through_total, batch, tape)));
       fourth.step(through_total.exec, through_total.net, through_total.update,
-                  other_total + pg::gaussian_noise(sigma, through_total.generator), divisor);
+                  other_total + pg::unaccounted::gaussian_noise(sigma, through_total.generator), divisor);
       BOOST_TEST(std::ranges::equal(through_total.update.values(), apart.update.values()));
 
       for (const auto* s : {&of_sum, &of_total, &through_total}) BOOST_TEST(s->parameters() == apart.parameters());
@@ -339,13 +339,13 @@ BOOST_AUTO_TEST_CASE(a_fused_step_that_fails_changes_nothing) {
   const pg::os_keyed_generator taken{std::move(spent)};
   const pg::noise_multiplier sigma{1};
   const pg::expected_batch_size divisor{2};
-  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update, sum + pg::gaussian_noise(sigma, spent), divisor),
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update, sum + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
                     std::logic_error);
   BOOST_TEST(std::ranges::all_of(s.update.values(), [](float value) { return value == 0; }));
-  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + pg::gaussian_noise(sigma, spent), divisor), std::logic_error);
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + pg::unaccounted::gaussian_noise(sigma, spent), divisor), std::logic_error);
   // More than a float can hold.
   BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update,
-                                   total + pg::gaussian_noise(pg::noise_multiplier{1e40}, s.generator), divisor),
+                                   total + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1e40}, s.generator), divisor),
                     std::invalid_argument);
   BOOST_TEST(s.parameters() == t.parameters());
   // Adam has counted no step.

@@ -38,7 +38,7 @@ struct run {
   pg::host exec{pg::threads{2}};
   network net{exec, pg::constant{0.25}};
   network::tape tape{exec, pg::max_batch{3}};
-  pg::private_gradient<network> update{exec};
+  pg::unprotected::rehearsed_gradient<network> update{exec};
   pg::seeded_generator generator{5};
   std::vector<std::int32_t> ids{0, 699, 7, 1, 2, 3, 699, 0, 7, 7, 0, 699};
   std::vector<std::int32_t> classes{0, 1, 1};
@@ -50,7 +50,7 @@ struct run {
   }
   [[nodiscard]] auto noised() {
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
-    return pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::gaussian_noise(pg::noise_multiplier{3}, generator);
+    return pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{3}, generator);
   }
   /// Two steps by an update in memory, or in the same sweep as the noise.
   template <class Optimizer>

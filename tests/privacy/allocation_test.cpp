@@ -9,7 +9,7 @@
 
 #include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/noise.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
 #include "counted_allocations.hpp"
@@ -24,16 +24,19 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
   accountant.prepare(event);
   std::array<float, 2000> single{};
   std::array<double, 2000> twice{};
-  std::array<std::uint32_t, 1000> records{};
+  std::array<std::uint64_t, 16> marked{};
+  const auto grid = pergrad::release_grid::of(0.5, 2000);
+  const double sensitivity = pergrad::sensitivity_in_steps(grid, {}, 1);
 
   const std::size_t before = allocations;
   for (int turn = 0; turn < 5; ++turn) {
     accountant.spend(event);
-    const std::uint64_t step = generator.next_step();
-    static_cast<void>(sampling.sample(generator.key(), step, 1000, records));
-    constexpr auto purpose = pergrad::random_purpose::gradient_noise;
-    pergrad::add_gaussian(generator.key(), purpose, step, 0, 0.5, std::span<float>{single});
-    pergrad::add_gaussian(generator.key(), purpose, step, 5, 0.5, std::span<double>{twice});
+    sampling.mark(generator.stream(pergrad::detail::randomness::sampling, generator.next_step()), 0, marked);
+    const pergrad::noise_multiplier noise{1.0};
+    const pergrad::detail::release_gate<float> narrow{grid, sensitivity, noise, 1, generator};
+    const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, generator};
+    narrow.release(0, {single.data(), nullptr}, single.data(), {});
+    wide.release(0, {twice.data(), nullptr}, twice.data(), {});
     static_cast<void>(accountant.epsilon(pergrad::delta{1e-5}));
   }
   const std::size_t after = allocations;

@@ -2,7 +2,7 @@
 // tests/privacy/noise_hash.cpp - prints the noise hash of this build; exit code 1 when it is not the pinned one.
 #include <cstdio>
 
-#include "noise_golden.hpp"
+#include "rounded_gaussian_golden.hpp"
 
 int main() {
   const auto hash = noise_golden::noise_hash<pergrad::detail::native_lanes>();

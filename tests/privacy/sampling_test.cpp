@@ -13,6 +13,8 @@
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
+#include "keys.hpp"
+
 BOOST_AUTO_TEST_SUITE(privacy_sampling)
 
 namespace {
@@ -21,12 +23,19 @@ using pergrad::chacha_key;
 using pergrad::poisson_sampling;
 using pergrad::sampling_probability;
 
-const chacha_key key = pergrad::seeded_generator{20240502}.key();
+constexpr std::uint64_t seed = 20240502;
+const pergrad::seeded_generator generator{seed};
+const chacha_key key = key_of_seed(seed, pergrad::detail::randomness::sampling);
 
-std::vector<std::uint64_t> batch(const poisson_sampling& sampling, std::uint64_t step, std::uint64_t record_count) {
-  std::vector<std::uint64_t> records;
-  sampling.for_each_record(key, step, record_count, [&](std::uint64_t record) { records.push_back(record); });
-  return records;
+pergrad::detail::secret_stream stream(std::uint64_t step) {
+  return generator.stream(pergrad::detail::randomness::sampling, step);
+}
+
+std::vector<std::uint64_t> batch(const poisson_sampling& sampling, std::uint64_t step, std::uint32_t record_count) {
+  pergrad::seeded_generator at_step{seed, step};
+  const auto drawn = pergrad::unaccounted::draw(sampling, at_step, record_count);
+  BOOST_TEST(at_step.step() == step + 1);
+  return {drawn.begin(), drawn.end()};
 }
 
 /// The record's 64-bit word, from the layout that sampling.hpp states, by scalar ChaCha20.
@@ -41,7 +50,7 @@ std::uint64_t word_of(std::uint64_t step, std::uint64_t record) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(batches_are_the_records_below_the_threshold) {
-  constexpr std::uint64_t record_count = 5003;
+  constexpr std::uint32_t record_count = 5003;
   for (const double q : {0.3, 1e-3, 0.999}) {
     const poisson_sampling sampling{sampling_probability{q}};
     for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{0x123456789}}) {
@@ -96,28 +105,11 @@ BOOST_AUTO_TEST_CASE(everybody_and_nobody) {
 }
 
 BOOST_AUTO_TEST_CASE(visitor_may_stop) {
-  for (const double q : {0.5, 1.0}) {
-    int visits = 0;
-    poisson_sampling{sampling_probability{q}}.for_each_record(key, 0, 1000,
-                                                              [&](std::uint64_t) { return ++visits < 7; });
-    BOOST_TEST(visits == 7);
-  }
-}
-
-BOOST_AUTO_TEST_CASE(span_gets_the_batch_or_refuses) {
-  const poisson_sampling sampling{sampling_probability{0.1}};
-  const auto wanted = batch(sampling, 5, 3000);
-  std::vector<std::uint32_t> records(wanted.size());
-  BOOST_TEST(sampling.sample(key, 5, 3000, records) == wanted.size());
-  BOOST_TEST(std::equal(records.begin(), records.end(), wanted.begin()));
-  records.pop_back();
-  BOOST_CHECK_THROW(static_cast<void>(sampling.sample(key, 5, 3000, records)), std::length_error);
-}
-
-BOOST_AUTO_TEST_CASE(too_many_records_are_refused) {
-  const poisson_sampling sampling{sampling_probability{0.5}};
-  BOOST_CHECK_THROW(sampling.for_each_record(key, 0, (std::uint64_t{1} << 35U) + 1, [](std::uint64_t) {}),
-                    std::out_of_range);
+  std::vector<std::uint64_t> bits(16);
+  poisson_sampling{sampling_probability{1.0}}.mark(stream(0), 0, bits);
+  int visits = 0;
+  BOOST_TEST(!poisson_sampling::visit_marked(bits, 0, 1000, [&](std::uint64_t) { return ++visits < 7; }));
+  BOOST_TEST(visits == 7);
 }
 
 BOOST_AUTO_TEST_CASE(a_record_does_not_depend_on_how_many_there_are) {
@@ -132,7 +124,7 @@ BOOST_AUTO_TEST_CASE(rate_and_dispersion) {
   // Blocks of 1/q steps: a shuffled loader includes each record exactly once per block (dispersion 0), Poisson sampling
   // Binomial(1/q, q) times (dispersion 1 - q). Seeds are fixed, so thresholds of 4 standard errors cannot flake.
   constexpr double q = 0.01;
-  constexpr std::uint64_t record_count = 100'000;
+  constexpr std::uint32_t record_count = 100'000;
   constexpr std::uint64_t step_count = 200;
   const poisson_sampling sampling{sampling_probability{q}};
   std::vector<int> inclusions(record_count);
@@ -144,12 +136,12 @@ BOOST_AUTO_TEST_CASE(rate_and_dispersion) {
   for (std::uint64_t step = 0; step < step_count; ++step) {
     double size = 0;
     std::fill(now.begin(), now.end(), char{0});
-    sampling.for_each_record(key, step, record_count, [&](std::uint64_t record) {
+    for (const std::uint64_t record : batch(sampling, step, record_count)) {
       ++inclusions[record];
       now[record] = 1;
       size += 1;
       together += before[record] != 0 ? 1 : 0;
-    });
+    }
     std::swap(before, now);
     total += size;
     batch_square += (size - record_count * q) * (size - record_count * q);
@@ -182,14 +174,14 @@ BOOST_AUTO_TEST_CASE(rate_and_dispersion) {
 
 // Threads mark stretches of their own; together they find what one call finds.
 BOOST_AUTO_TEST_CASE(marks_are_the_records) {
-  constexpr std::uint64_t count = 128 * 9 + 77;
+  constexpr std::uint32_t count = 128 * 9 + 77;
   for (const double q : {0.0, 0.003, 0.4, 1.0}) {
     const poisson_sampling sampling{sampling_probability{q}};
     std::vector<std::uint64_t> bits(20, 0x5555'5555'5555'5555U);  // what was there must not count
     const std::span<std::uint64_t> all{bits};
-    sampling.mark(key, 3, 1024, all.subspan(16));
-    sampling.mark(key, 3, 128, all.subspan(2, 14));
-    sampling.mark(key, 3, 0, all.first(2));
+    sampling.mark(stream(3), 1024, all.subspan(16));
+    sampling.mark(stream(3), 128, all.subspan(2, 14));
+    sampling.mark(stream(3), 0, all.first(2));
     std::vector<std::uint64_t> found;
     BOOST_TEST(poisson_sampling::visit_marked(bits, 0, count, [&](std::uint64_t record) { found.push_back(record); }));
     BOOST_TEST((found == batch(sampling, 3, count)));
@@ -203,9 +195,9 @@ BOOST_AUTO_TEST_CASE(marks_are_the_records) {
   }
   const poisson_sampling sampling{sampling_probability{0.5}};
   std::vector<std::uint64_t> bits(3);
-  BOOST_CHECK_THROW(sampling.mark(key, 0, 64, std::span{bits}.first(2)), std::invalid_argument);
-  BOOST_CHECK_THROW(sampling.mark(key, 0, 128, bits), std::invalid_argument);
-  BOOST_CHECK_THROW(sampling.mark(key, 0, std::uint64_t{1} << 35U, std::span{bits}.first(2)), std::out_of_range);
+  BOOST_CHECK_THROW(sampling.mark(stream(0), 64, std::span{bits}.first(2)), std::invalid_argument);
+  BOOST_CHECK_THROW(sampling.mark(stream(0), 128, bits), std::invalid_argument);
+  BOOST_CHECK_THROW(sampling.mark(stream(0), std::uint64_t{1} << 35U, std::span{bits}.first(2)), std::out_of_range);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

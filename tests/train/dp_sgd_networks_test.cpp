@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(steps_with_groups_are_those_taken_by_hand) {
       pg::evaluate_into(exec, pg::accumulate(total, pg::sum(pg::clip_per_group(g, options.group_bounds))));
     }
     BOOST_TEST(std::fabs(total.sensitivity() - 0.5) < 1e-12);  // sqrt(0.3² + 0.4²)
-    pg::evaluate_into(exec, update, total + pg::gaussian_noise(*options.noise, generator));
+    pg::evaluate_into(exec, update, total + pg::unaccounted::gaussian_noise(*options.noise, generator));
     optimizer.step(exec, net, update, *options.divisor);
   }
   const std::vector<float> by_hand(net.parameters().begin(), net.parameters().end());

@@ -60,7 +60,7 @@ std::vector<float> train_by_hand(const pg::dp_sgd_options& options, const clouds
       pg::evaluate_into(
           exec, pg::accumulate(total, pg::sum(clip(pg::per_sample_gradients(net, pg::cross_entropy{}, chunk, tape)))));
     }
-    pg::evaluate_into(exec, update, total + pg::gaussian_noise(*options.noise, generator));
+    pg::evaluate_into(exec, update, total + pg::unaccounted::gaussian_noise(*options.noise, generator));
     optimizer.step(exec, net, update, *options.divisor);
   }
   return parameters_of(net);

@@ -166,8 +166,15 @@ class staging {
     check(cudaEventRecord(events_[current_].get(), stream), "cudaEventRecord");
     const std::size_t next = (current_ + 1) % segments;
     cudaEvent_t const done = events_[next].get();
-    // An event that was never recorded counts as done.
-    if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    // An event that was never recorded counts as done. One that is not done counts as an error to the runtime, which a
+    // later call would find.
+    const cudaError_t state = cudaEventQuery(done);
+    if (state == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    } else {
+      check(state, "cudaEventQuery");
+    }
     current_ = next;
     used_ = 0;
   }
@@ -272,8 +279,14 @@ class cuda_device {
           cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
           "cudaFuncSetAttribute");
     }
-    stub<<<static_cast<unsigned>(blocks), static_cast<unsigned>(Kernel::threads), shared, stream_>>>(kernel);
-    cuda_detail::check(cudaGetLastError(), "launch of a kernel");
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3{static_cast<unsigned>(blocks)};
+    how.blockDim = dim3{static_cast<unsigned>(Kernel::threads)};
+    how.dynamicSmemBytes = shared;
+    how.stream = stream_;
+    // Its own return code: what cudaGetLastError knows may be of another call.
+    void* arguments[] = {const_cast<Kernel*>(&kernel)};
+    cuda_detail::check(cudaLaunchKernelExC(&how, reinterpret_cast<const void*>(stub), arguments), "launch of a kernel");
   }
 
   template <class Function>

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include <pergrad/concepts.hpp>
 #include <pergrad/cuda/executor.hpp>
 #include <pergrad/cuda/gemm_door.hpp>
 #include <pergrad/cuda/layout.hpp>
@@ -47,7 +48,7 @@ template <class Network, on_device::device Device>
     constexpr std::size_t i = index;
     device_description& to = rows[i];
     const on_device::op_row& row = table.ops[i];
-    to.layer = detail::layer_name<typename structure::template layer_at<i>>();
+    to.layer = detail::name_of_layer<typename structure::template layer_at<i>>();
     to.in = structure::shapes[structure::inputs[i]];
     to.out = structure::shapes[i + 1];
     to.parameters = structure::parameter_counts[i];
@@ -80,7 +81,7 @@ template <class Network, on_device::device Device>
     std::snprintf(line, sizeof line, values...);
     text += line;
   };
-  constexpr const char* format = "%5s  %-48.48s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
+  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
   print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum");
   std::size_t number = 0;
   for (const device_description& row : describe_rows<Network>(executor)) {

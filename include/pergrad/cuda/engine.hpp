@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
-#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/launches.hpp>
 #include <pergrad/cuda/memory.hpp>
@@ -53,8 +53,7 @@ class engine {
         parts_(max_batch * net.layers()),
         projections_(max_batch),
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
-        weights_of_sample_(std::max<std::size_t>(1, net.layers())),
-        total_(net.parameters) {
+        weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
     for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
   }
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
@@ -147,7 +146,7 @@ class engine {
   void send_weights(const request_type& request, const on_host::sum_request<Scalar>& sum) {
     const std::size_t count = sum.per_layer ? net().layers() : 1;
     for (std::size_t b = 0; b < request.count; ++b) {
-      sum.weigh(sum.weigher, facts_of(request, b, true), weights_of_sample_.data());
+      sum.weigh(sum.weigher, facts_of(request, b, true), sum.unit, weights_of_sample_.data());
       for (std::size_t layer = 0; layer < count; ++layer) {
         weights_[layer * memory_.max_batch() + b] = weights_of_sample_[layer];
       }
@@ -158,27 +157,35 @@ class engine {
   void form_sum(const request_type& request, const on_host::sum_request<Scalar>& sum, const Launcher& launch,
                 const method_choice& method) {
     const arena_layout& places = memory_.places();
-    if (!sum.unit) send_weights(request, sum);
+    if (!sum.is_plain) send_weights(request, sum);
     launch.sum({.method = method,
-                .weights = sum.unit ? nullptr : memory_.template at<const Scalar>(places.weights),
+                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
                 .per_layer = sum.per_layer,
                 .squares = sum.squares,
+                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
                 .samples = static_cast<int>(request.count)});
-    update_kernel<Scalar> reduce{};
-    reduce.state = memory_.state();
-    reduce.settings.divisor = 1;
-    reduce.lanes = memory_.template at<const Scalar>(places.sums);
-    reduce.lane_count = lane_count(net());
-    reduce.lane_stride = reduce.count = static_cast<std::int64_t>(net().parameters);
-    reduce.released = memory_.template at<Scalar>(places.released);
-    reduce.rule = update::release_only;
-    memory_.device().launch(reduce, reduce.blocks());
-    memory_.get(total_.data(), places.released, net().parameters);
+    if (sum.integers != nullptr) {
+      fold(integers_);
+      for (std::size_t i = 0; i < net().parameters; ++i) {
+        sum.integers[i] = sum.accumulate ? sum.integers[i] + integers_[i] : integers_[i];
+      }
+      return;
+    }
+    fold(total_);
     const auto scale = static_cast<Scalar>(sum.scale);
     for (std::size_t i = 0; i < net().parameters; ++i) {
       const Scalar value = scale == 1 ? total_[i] : scale * total_[i];
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
+  }
+  /// Adds up the lanes of a sum and brings it to the host.
+  template <class Sum>
+  void fold(std::vector<Sum>& to) {
+    to.resize(net().parameters);
+    Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
+    const fold_kernel<Sum> kernel{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes};
+    memory_.device().launch(kernel, kernel.blocks());
+    memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
   template <class Target>
   void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
@@ -216,6 +223,7 @@ class engine {
   std::vector<Scalar> weights_;
   std::vector<Scalar> weights_of_sample_;
   std::vector<Scalar> total_;
+  std::vector<std::int64_t> integers_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -54,6 +54,22 @@ using rounded::square_root;
   if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
   return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
 }
+/// The nearest integer; where there are two, the even one.
+[[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __float2ll_rn(x);
+#else
+  return __builtin_llrintf(x);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(double x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __double2ll_rn(x);
+#else
+  return __builtin_llrint(x);
+#endif
+}
+
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 

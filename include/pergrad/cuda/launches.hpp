@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -36,6 +37,7 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
+  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -86,25 +88,11 @@ class launcher {
 
   /// Forms the lanes of one sum.
   void sum(const sum_launch<Scalar>& wanted) const {
-    const arena_layout& places = memory_->places();
-    sum_kernel<Scalar, Target, sum_threads> kernel{
-        .state = memory_->state(),
-        .tables = memory_->tables(),
-        .samples = view_,
-        .method = wanted.method,
-        .weights = wanted.weights,
-        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
-        .squares = wanted.squares ? 1 : 0,
-        .lanes = lane_count(*net_),
-        .first_block = 0,
-        .sums = memory_->template at<Scalar>(places.sums)};
-    if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum(wanted, leaf);
-        kernel.first_block = outer_blocks(*net_);
-      }
+    if (wanted.grid_steps < 0) {
+      form_sum<Scalar>(wanted);
+    } else {
+      form_sum<std::int64_t>(wanted);
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
   }
 
  private:
@@ -207,21 +195,47 @@ class launcher {
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     }
   }
-  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+  template <class Sum>
+  void form_sum(const sum_launch<Scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
+    sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .method = wanted.method,
+        .weights = wanted.weights,
+        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
+        .squares = wanted.squares ? 1 : 0,
+        .lanes = lane_count(*net_),
+        .first_block = 0,
+        .to_grid = to_grid,
+        .sums = memory_->template at<Sum>(places.sums)};
+    if constexpr (Layered != 0) {
+      if (!wanted.squares && wanted.weights != nullptr) {
+        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
+        kernel.first_block = outer_blocks(*net_);
+      }
+    }
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
+  }
+  template <class Sum>
+  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     const auto launch = [&](auto problem) {
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.factors =
           wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.lanes = memory_->template at<Scalar>(memory_->places().sums) + leaf.parameters;
+      problem.to_grid = to_grid;
+      problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
       problem.lane_count = lane_count(*net_);
       with_gemm_kernel<Scalar>(sum_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     };
     if (leaf.view.positions() > 1) {
-      launch(affine_sums<Scalar, 1>{});
+      launch(affine_sums<Scalar, Sum, 1>{});
     } else {
-      launch(affine_sums<Scalar, 0>{});
+      launch(affine_sums<Scalar, Sum, 0>{});
     }
   }
 

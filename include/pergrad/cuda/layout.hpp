@@ -92,6 +92,7 @@ struct arena_layout {
   std::size_t rows = 0;
   std::size_t sums = 0;  ///< lanes
   std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
   std::size_t second_moment = 0;
   std::size_t bytes = 0;
@@ -138,8 +139,9 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(lane_count(net)) * net.parameters * scalar_bytes);
+  place(a.sums, count(lane_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
-//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update -> roundings that were open
 //
-// Three kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
+// Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
 #pragma once
 
@@ -21,13 +21,13 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/engine.hpp>
 #include <pergrad/cuda/executor.hpp>
-#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/launches.hpp>
 #include <pergrad/detail/remote.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/optim/rules.hpp>
-#include <pergrad/privacy/noise.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 
 namespace pergrad::inline v0_1::on_device {
@@ -49,21 +49,25 @@ class network_trainer {
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+                  const dp_sgd_options& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
         launch_{launch},
         target_count_{target_count},
         options_{options},
-        settings_{.noise = make_stream(key, random_purpose::gradient_noise, 0),
-                  .deviation = pergrad::detail::rounded_up<Scalar>(options.noise->value() * sensitivity),
-                  .divisor = 1,
+        grid_{release_grid::of(sensitivity, memory.net().parameters)},
+        settings_{.noise = {},
+                  .sigma = options.noise->value() * sensitivity_in_steps(
+                                grid_, summation::of<Scalar>(pergrad::detail::capacity_for<Scalar>(options).count), 1),
+                  .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                           static_cast<double>(std::numeric_limits<Scalar>::max())},
                   .scale = 1 / options.divisor->value(),
                   .momentum = static_cast<Scalar>(options.momentum),
                   .beta1 = options.adam.beta1,
                   .beta2 = options.adam.beta2,
                   .stability = options.adam.stability} {
+    pergrad::detail::require_sigma(options.noise->value(), settings_.sigma, options.noise->value() == 0);
     parts_.reserve(memory_->max_batch() * net().layers());
     const std::size_t bytes = net().parameters * sizeof(Scalar);
     device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
@@ -83,10 +87,13 @@ class network_trainer {
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound};
+    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
-    rule_ = {.kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability};
+    rule_ = {.kind = clip_rule::kind_type::normalise,
+             .bound = rule.bound,
+             .stability = rule.stability,
+             .unit = grid_.unit};
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
@@ -106,8 +113,9 @@ class network_trainer {
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`.
-  void prepare(const records_type& records) {
+  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
+  void prepare(const records_type& records, const pergrad::detail::secret_stream& noise) {
+    settings_.noise = stream_upload::words(noise, random_purpose::gradient_noise);
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -138,13 +146,14 @@ class network_trainer {
     capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
   }
 
-  /// One physical batch. With `last`, noise of step `noise_step` is added and the parameters are updated.
-  void run(std::span<const std::uint32_t> records, bool last, std::uint64_t noise_step) {
+  /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
+  void run(std::span<const std::uint32_t> records, const pergrad::detail::secret_stream* noise) {
+    const bool last = noise != nullptr;
     step_state state{.position = position_,
                      .count = static_cast<std::uint32_t>(records.size()),
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
-                     .noise_step = noise_step,
+                     .noise_step = last ? stream_upload::step(*noise) : 0,
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
@@ -195,6 +204,7 @@ class network_trainer {
     memory_->put(places.bounds, bounds.data(), bounds.size());
     rule_ = {};
     rule_.kind = clip_rule::kind_type::grouped;
+    rule_.unit = grid_.unit;
     rule_.bounds = memory_->template at<const double>(places.bounds);
     rule_.group_of = memory_->template at<const int>(places.groups);
     rule_.groups = static_cast<int>(bounds.size());
@@ -227,8 +237,9 @@ class network_trainer {
       launch.samples({.rule = rule_, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
+                  .grid_steps = grid_.steps,
                   .samples = most});
-      launch_update();
+      launch_release();
     });
     captured_ = true;
   }
@@ -236,21 +247,24 @@ class network_trainer {
     if (options_.optimizer == optimizer_kind::adam) return update::adam;
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
-  void launch_update() {
+  void launch_release() {
     const arena_layout& places = memory_->places();
-    const update_kernel<Scalar> kernel{.state = memory_->state(),
-                                       .settings = settings_,
-                                       .lanes = memory_->template at<const Scalar>(places.sums),
-                                       .lane_count = lane_count(net()),
-                                       .lane_stride = static_cast<std::int64_t>(net().parameters),
-                                       .count = static_cast<std::int64_t>(net().parameters),
-                                       .parameters = memory_->parameters(),
-                                       .first = memory_->template at<Scalar>(places.first_moment),
-                                       .second = memory_->template at<Scalar>(places.second_moment),
-                                       .released = memory_->template at<Scalar>(places.released),
-                                       .rule = rule(),
-                                       .noise = 1};
+    const release_work<Scalar> work{.state = memory_->state(),
+                                    .settings = settings_,
+                                    .lanes = memory_->template at<const std::int64_t>(places.sums),
+                                    .lane_count = lane_count(net()),
+                                    .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                    .count = static_cast<std::int64_t>(net().parameters),
+                                    .parameters = memory_->parameters(),
+                                    .first = memory_->template at<Scalar>(places.first_moment),
+                                    .second = memory_->template at<Scalar>(places.second_moment),
+                                    .released = memory_->template at<Scalar>(places.released),
+                                    .is_open = memory_->template at<unsigned char>(places.is_open),
+                                    .rule = rule()};
+    const release_kernel<Scalar> kernel{work};
     device_->launch(kernel, kernel.blocks());
+    const settle_kernel<Scalar> rest{work};
+    device_->launch(rest, rest.blocks());
   }
 
   std::shared_ptr<Device> device_;
@@ -259,7 +273,8 @@ class network_trainer {
   launch_type launch_;
   std::size_t target_count_;
   dp_sgd_options options_;
-  update_settings<Scalar> settings_{};
+  release_grid grid_;
+  release_settings<Scalar> settings_{};
   clip_rule rule_;
   allocation<Device> records_;
   const void* inputs_ = nullptr;
@@ -281,7 +296,7 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
-          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+          const dp_sgd_options& options, double sensitivity)
       : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
             executor.shared_device(),
             {&pergrad::detail::network_access::remote(network), &network,
@@ -290,7 +305,6 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
             sample_launcher_of<Device, Network, Loss>,
             Loss::target_count(Network::output_shape),
             options,
-            key,
             sensitivity} {}
 };
 

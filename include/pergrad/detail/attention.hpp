@@ -10,9 +10,6 @@
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
 // take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
 //
-// Where that takes fewer multiply-adds, and nothing is causal or dropped, scores lie the other way round
-// (detail/attention_by_keys.hpp).
-//
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
 #pragma once
 
@@ -21,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <pergrad/detail/attention_by_keys.hpp>
 #include <pergrad/detail/attention_layout.hpp>
 #include <pergrad/detail/attention_softmax.hpp>
 #include <pergrad/detail/vector.hpp>
@@ -36,7 +32,6 @@ struct positions_product {
   const Scalar* left = nullptr;
   std::ptrdiff_t left_sample = 0;
   std::ptrdiff_t left_row = 0;
-  std::ptrdiff_t left_step = 1;
   const Scalar* right = nullptr;
   const Scalar* bias = nullptr;  ///< null: none
   Scalar* out = nullptr;
@@ -56,12 +51,12 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
     Scalar* out = of.out + b * of.out_sample;
     if (of.bias != nullptr) {
       Tile::multiply_bias({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                           {{}, {}, {of.depth, of.left_step, of.columns}},
+                           {{}, {}, {of.depth, 1, of.columns}},
                            of.columns},
                           left, of.right, out, of.bias);
     } else {
       Tile::multiply({{{}, {samples, of.left_sample, of.out_sample}, {rows, of.left_row, of.out_row}},
-                      {{}, {}, {of.depth, of.left_step, of.columns}},
+                      {{}, {}, {of.depth, 1, of.columns}},
                       of.columns},
                      left, of.right, out);
     }
@@ -69,17 +64,10 @@ void multiply_positions(const Tile& tile, const std::uint32_t* lengths, std::ptr
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
-/// `MayTurn`: of the layer's options, whether scores are ever stored by keys.
-template <bool MayTurn, class Tile>
+template <class Tile>
 void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
             std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
-  if constexpr (MayTurn) {
-    if (at.by_keys) {
-      attend_by_keys(tile, at, sample, queries, keys);
-      return;
-    }
-  }
   scalar* const saved = tile.saved(sample);
   scalar* const turned = tile.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
   scalar* const dropped = tile.scratch(0) + at.dropped;
@@ -113,10 +101,11 @@ void attend(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
   std::fill(saved + at.context + queries * at.features, saved + at.context + at.queries * at.features, scalar{0});
 }
 
-/// Replaces the projections of a sample's positions that are there by their gradients.
+/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
+/// that are there get zeros.
 template <class Tile>
-void attend_backward_by_queries(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample,
-                                std::ptrdiff_t queries, std::ptrdiff_t keys) {
+void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
+                     std::ptrdiff_t keys) {
   using scalar = typename Tile::scalar;
   scalar* const saved = tile.saved(sample);
   const scalar* const context_gradient = tile.scratch(sample);
@@ -165,21 +154,6 @@ void attend_backward_by_queries(const Tile& tile, const attention_layout& at, st
           at.width, [&](std::ptrdiff_t k, const auto& lanes) { lanes.store(to + k, lanes.load(from + k)); });
     }
   }
-}
-
-/// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
-/// that are there get zeros.
-template <bool MayTurn, class Tile>
-void attend_backward(const Tile& tile, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
-                     std::ptrdiff_t keys) {
-  using scalar = typename Tile::scalar;
-  bool by_keys = false;
-  if constexpr (MayTurn) {
-    by_keys = at.by_keys;
-    if (by_keys) attend_backward_by_keys(tile, at, sample, queries, keys);
-  }
-  if (!by_keys) attend_backward_by_queries(tile, at, sample, queries, keys);
-  scalar* const saved = tile.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     std::fill_n(saved + at.query + i * at.query_step, at.features, scalar{0});
   }
@@ -253,8 +227,7 @@ void project_context(const Tile& tile, const attention_layout& at, const typenam
                                                    .columns = at.features,
                                                    .left = tile.saved.first + at.context,
                                                    .left_sample = tile.saved.step,
-                                                   .left_row = at.context_position,
-                                                   .left_step = at.context_feature,
+                                                   .left_row = at.features,
                                                    .right = turned,
                                                    .bias = has_bias ? tile.parameters + at.out_bias : nullptr,
                                                    .out = tile.y.first,

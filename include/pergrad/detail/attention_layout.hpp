@@ -35,9 +35,6 @@ struct attention_options {
   bool wrong_given = false;     ///< something that is no option, or no probability
   std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
   double kept = 1;              ///< 1 / (1 - p)
-
-  /// Causal layers skip keys, and dropout numbers probabilities query by query: their scores lie so, too.
-  [[nodiscard]] constexpr bool may_turn_scores() const noexcept { return !causal && threshold == 0; }
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -78,7 +75,6 @@ struct attention_layout {
   std::ptrdiff_t heads = 0;
   std::ptrdiff_t width = 0;  ///< of a head
   bool causal = false;
-  bool by_keys = false;  ///< are scores stored [keys][queries] (detail/attention_by_keys.hpp)?
   std::uint32_t threshold = 0;
   double kept = 1;
 
@@ -87,17 +83,15 @@ struct attention_layout {
   std::ptrdiff_t key = 0;
   std::ptrdiff_t value = 0;
   std::ptrdiff_t memory_step = 0;
-  std::ptrdiff_t context = 0;  ///< saved: the heads' results side by side; these are its strides
-  std::ptrdiff_t context_position = 0;
-  std::ptrdiff_t context_feature = 1;
-  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step], by keys [heads][keys][score_step]
+  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
+  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
   std::ptrdiff_t head_scores = 0;    ///< from one head's to the next one's
   std::ptrdiff_t score_step = 0;
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;           ///< scratch: what of a head is turned, [width][score_step]; before it dY
+  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
   std::ptrdiff_t score_gradients = 0;  ///< scratch: as a head's probabilities
-  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width], by keys [width][score_step]
+  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
   std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
   std::size_t scratch_count = 0;
 
@@ -119,16 +113,6 @@ struct attention_layout {
   [[nodiscard]] constexpr std::ptrdiff_t together() const noexcept { return causal ? 32 : queries + positions + 1; }
 };
 
-/// Do the products of a head take no more vectors of multiply-adds with queries as columns of the scores than with
-/// keys? Not of wide heads over few queries, whose products would be one vector wide.
-[[nodiscard]] constexpr bool scores_by_keys(const attention_layout& at) noexcept {
-  constexpr auto vectors = [](std::ptrdiff_t columns) { return (columns + 15) / 16; };
-  const std::ptrdiff_t keys = at.positions + at.extra;
-  const std::ptrdiff_t by_queries = at.queries * at.width * vectors(keys) + 2 * at.queries * keys * vectors(at.width);
-  const std::ptrdiff_t by_keys = 2 * keys * at.width * vectors(at.queries) + at.queries * keys * vectors(at.width);
-  return vectors(at.width) <= 2 * vectors(at.queries) && by_keys <= by_queries;
-}
-
 /// `own`: attention of a sequence to itself; `memory` is then the same shape as `in`.
 [[nodiscard]] constexpr attention_layout lay_out_attention(shape in, shape memory, std::size_t heads, bool own,
                                                            const attention_options& options) noexcept {
@@ -145,12 +129,9 @@ struct attention_layout {
   at.threshold = options.threshold;
   at.kept = options.kept;
   const std::ptrdiff_t keys = at.positions + at.extra;
-  at.by_keys = options.may_turn_scores() && scores_by_keys(at);
-  at.score_step = whole_lines(at.by_keys ? at.queries : keys);
+  at.score_step = whole_lines(keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
-  at.head_scores = (at.by_keys ? keys : at.queries) * at.score_step;
-  at.context_position = at.by_keys ? 1 : at.features;
-  at.context_feature = at.by_keys ? at.score_step : 1;
+  at.head_scores = at.queries * at.score_step;
 
   at.query_step = (own ? 3 : 1) * at.features;
   at.query = own ? at.extra * at.query_step : 0;
@@ -158,13 +139,13 @@ struct attention_layout {
   at.value = at.key + at.features;
   at.memory_step = (own ? 3 : 2) * at.features;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
-  at.probabilities = at.context + whole_lines((at.by_keys ? at.score_step : at.queries) * at.features);
+  at.probabilities = at.context + whole_lines(at.queries * at.features);
   at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
 
   at.turned = whole_lines(at.queries * at.features);
   at.score_gradients = at.turned + at.width * at.score_step;
   at.query_gradients = at.score_gradients + at.head_scores;
-  at.dropped = at.query_gradients + whole_lines((at.by_keys ? at.score_step : at.queries) * at.width);
+  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
   at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? at.head_scores : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/detail/attention_softmax.hpp - the softmax of scores and its gradient, row by row or columns side by side,
-// and the dropout behind it
+// pergrad/detail/attention_softmax.hpp - the softmax of scores and its gradient, row by row, and the dropout behind it
 #pragma once
 
 #include <algorithm>
@@ -97,56 +96,6 @@ void undrop_row(Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t c
     lanes.store(row + k, math::abs(signed_row));
   });
   std::fill(dropped + count, dropped + step, Scalar{0});
-}
-
-/// The first `keys` scores of each of `columns` queries, one query a column, times `scale`, become probabilities.
-template <class Scalar>
-void softmax_columns(Scalar* scores, std::ptrdiff_t keys, std::ptrdiff_t columns, std::ptrdiff_t step,
-                     Scalar scale) noexcept {
-  using vector = on_host::vector<Scalar>;
-  on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
-    Scalar* const column = scores + first;
-    constexpr Scalar lowest = std::numeric_limits<Scalar>::lowest();
-    vector most[] = {on_host::splat(lowest), on_host::splat(lowest), on_host::splat(lowest), on_host::splat(lowest)};
-    const auto larger = [](vector a, vector b) { return vector{a < b ? b : a}; };
-    std::ptrdiff_t k = 0;
-    for (; k + 4 <= keys; k += 4) {  // chains that do not wait for each other
-      most[0] = larger(most[0], lanes.load(column + k * step));
-      most[1] = larger(most[1], lanes.load(column + (k + 1) * step));
-      most[2] = larger(most[2], lanes.load(column + (k + 2) * step));
-      most[3] = larger(most[3], lanes.load(column + (k + 3) * step));
-    }
-    for (; k < keys; ++k) most[0] = larger(most[0], lanes.load(column + k * step));
-    const vector largest = larger(larger(most[0], most[1]), larger(most[2], most[3]));
-    vector sum = on_host::splat(Scalar{0});  // nvcc 13 takes no {} of a vector in a generic lambda
-    for (k = 0; k < keys; ++k) {
-      const vector power = on_host::in_packs<Scalar>((lanes.load(column + k * step) - largest) * on_host::splat(scale),
-                                                     [](auto exponent) { return math::exp_or_zero(exponent); });
-      lanes.store(column + k * step, power);
-      sum += power;
-    }
-    const vector share = on_host::splat(Scalar{1}) / sum;
-    for (k = 0; k < keys; ++k) lanes.store(column + k * step, lanes.load(column + k * step) * share);
-  });
-}
-
-/// Turns the gradients of columns of probabilities into those of their scores. What rowsum(P o dP) is in rows comes as
-/// the sum of dY o Y over the head's features: dP = dY V^T and Y = P V, so it is the same.
-template <class Scalar>
-void softmax_columns_backward(const Scalar* probabilities, Scalar* gradients, std::ptrdiff_t keys,
-                              std::ptrdiff_t columns, std::ptrdiff_t step, Scalar scale, const Scalar* context,
-                              const Scalar* context_gradients, std::ptrdiff_t width) noexcept {
-  using vector = on_host::vector<Scalar>;
-  on_host::for_each_vector<Scalar>(columns, [&](std::ptrdiff_t first, const auto& lanes) {
-    vector sum = on_host::splat(Scalar{0});
-    for (std::ptrdiff_t f = first; f < first + width * step; f += step) {
-      sum += lanes.load(context + f) * lanes.load(context_gradients + f);
-    }
-    for (std::ptrdiff_t k = first; k < first + keys * step; k += step) {
-      lanes.store(gradients + k,
-                  lanes.load(probabilities + k) * ((lanes.load(gradients + k) - sum) * on_host::splat(scale)));
-    }
-  });
 }
 
 /// out [rows][out_row] = left times right [depth][right_row].

@@ -2,7 +2,9 @@
 // pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -117,6 +119,21 @@ inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>
     add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
   }
   if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
+}
+/// Integers of a scalar's size, which lie where a sum's scalars would.
+template <class Scalar>
+using integer_of = std::conditional_t<sizeof(Scalar) == sizeof(std::int32_t), std::int32_t, std::int64_t>;
+/// The integer next to a number of less than 2^51: adding 1.5 * 2^52 rounds it, and leaves it in the last bits.
+[[nodiscard]] inline std::int64_t nearest_integer(double value) noexcept {
+  constexpr double shift = 0x1.8p52;
+  return std::bit_cast<std::int64_t>(value + shift) - std::bit_cast<std::int64_t>(shift);
+}
+/// to += the integer next to factor * from
+template <class Scalar, class Integer>
+[[gnu::noinline]] void add_rounded_to(Integer* to, double factor, const Scalar* from, index count) {
+  for (index i = 0; i < count; ++i) {
+    to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
+  }
 }
 /// to += weight * from^2
 template <class Scalar>

@@ -73,6 +73,9 @@ struct error_text {
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_out_of_range(std::initializer_list<text_piece> pieces) {
   throw std::out_of_range(error_text{pieces}.text);
 }
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_logic_error(std::initializer_list<text_piece> pieces) {
+  throw std::logic_error(error_text{pieces}.text);
+}
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_runtime_error(std::initializer_list<text_piece> pieces) {
   throw std::runtime_error(error_text{pieces}.text);
 }

@@ -57,8 +57,8 @@ struct node_list {
 
 /// The node that ends a residual: y = a + b.
 struct branch_sum {
+  static constexpr const char* name = "residual";
   static constexpr bool is_branch_sum = true;
-  static constexpr const char* described_as = "sum of both branches";
   [[nodiscard]] static constexpr shape output_shape(shape first, shape /*second*/) noexcept { return first; }
 };
 

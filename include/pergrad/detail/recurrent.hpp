@@ -61,6 +61,7 @@ struct cell_step {
 /// the initial state is a second input, h (and behind it c).
 template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, bool Last, bool Given, mistake Wrong>
 struct recurrent_core {
+  static constexpr const char* name = Reversed ? Cell::name_reversed : Cell::name;
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
   static constexpr std::size_t samples_together = 8;

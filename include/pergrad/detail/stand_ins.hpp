@@ -21,8 +21,8 @@ template <class Network>
 class tape;
 template <class Network, class Loss>
 class batch;
-template <class Network>
-class private_gradient;
+template <class Network, bool IsPrivate>
+class released_gradient;
 template <class Network>
 class bounded_total;
 template <class Network>
@@ -175,8 +175,8 @@ inline constexpr bool cannot_be_trained =
 // clang-format off
 template <class Explanation, class Scalar>
 class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class private_gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar, bool IsPrivate>
+class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
 class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>

@@ -61,14 +61,16 @@ template <std::size_t Layers>
 template <class Network>
 inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_layer<Network>);
 
+// Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
+
 /// w = min(1, C / ‖g‖)
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound);
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, unit);
   }
 };
 
@@ -79,8 +81,8 @@ struct flat_normalise {
   double stability;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability);
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability, unit);
   }
 };
 
@@ -96,11 +98,11 @@ struct layer_clip {
     return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
   }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
       weights[layer] = finite
-                           ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
+                           ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer], unit)
                            : Scalar{0};
     }
   }
@@ -114,7 +116,7 @@ struct group_clip {
   /// sqrt(sum C_k²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     constexpr const auto& groups = group_of_layer<Network>;
     std::array<on_host::norm_part, Groups> norms{};
     for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
@@ -122,23 +124,24 @@ struct group_clip {
     for (std::size_t layer = 0; layer != groups.size(); ++layer) {
       const std::size_t group = groups[layer];
       weights[layer] =
-          finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group]) : Scalar{0};
+          finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group], unit) : Scalar{0};
     }
   }
 };
 
+struct make_clipped;
+
 }  // namespace detail
 
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
-/// counts as 0.
+/// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
-class clipped_gradients : public detail::expression_tag {
+class clipped_gradients final : public detail::expression_tag {
  public:
   using leaf_type = Leaf;
   using rule_type = Rule;
   using scalar = typename Leaf::scalar;
 
-  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] const Rule& rule() const noexcept { return rule_; }
   [[nodiscard]] std::size_t size() const noexcept { return leaf_.size(); }
@@ -150,23 +153,38 @@ class clipped_gradients : public detail::expression_tag {
 
   /// Fills in the weights part of a request; the rule must live until the evaluation is over.
   void weigh_into(on_host::sum_request<scalar>& request) const noexcept {
-    request.unit = false;
+    request.is_plain = false;
     request.per_layer = Rule::per_layer;
     request.weigher = &rule_;
-    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, scalar* weights) {
-      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, weights);
+    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, int unit, scalar* weights) {
+      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, unit, weights);
     };
   }
 
  private:
+  friend struct detail::make_clipped;
+  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
+
   Leaf leaf_;
   Rule rule_;
 };
 
+namespace detail {
+
+/// The only way to clipped gradients: with a rule of this library.
+struct make_clipped {
+  template <class Leaf, class Rule>
+  [[nodiscard]] static clipped_gradients<Leaf, Rule> with(const Leaf& leaf, const Rule& rule) {
+    return {leaf, rule};
+  }
+};
+
+}  // namespace detail
+
 /// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
 template <class Network, class Loss>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
-  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
+  return detail::make_clipped::with(gradients, detail::flat_clip{bound.value()});
 }
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
@@ -181,7 +199,7 @@ template <class Network, class Loss>
   }
   detail::layer_clip<layers> rule{};
   for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
-  return clipped_gradients{gradients, rule};
+  return detail::make_clipped::with(gradients, rule);
 }
 /// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
 template <class Network, class Loss>
@@ -189,7 +207,7 @@ template <class Network, class Loss>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
-  return clipped_gradients{gradients, rule};
+  return detail::make_clipped::with(gradients, rule);
 }
 
 /// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
@@ -204,7 +222,7 @@ template <class Network, class Loss>
   }
   detail::group_clip<groups> rule{};
   for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
-  return clipped_gradients{gradients, rule};
+  return detail::make_clipped::with(gradients, rule);
 }
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
@@ -215,7 +233,7 @@ template <class Network, class Loss>
   if (!(stability > 0) || !std::isfinite(stability)) {
     detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
   }
-  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+  return detail::make_clipped::with(gradients, detail::flat_normalise{bound.value(), stability});
 }
 
 }  // namespace pergrad::inline v0_1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/gradients/evaluate.hpp - the verbs: they alone compute, and they name the executor
 //
-//   evaluate_into(exec, update, sum(clip(g, C)) + gaussian_noise(sigma, rng))              a release
+//   evaluate_into(exec, update, sum(clip(g, C)) + noise)                                  a release
 //   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
 //   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
 // However many results one call asks for, it runs one forward and one backward pass.
@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
@@ -24,6 +27,9 @@
 #include <pergrad/host/executor.hpp>
 
 namespace pergrad::inline v0_1 {
+
+template <class Loop>
+class private_step;
 
 namespace detail {
 
@@ -67,17 +73,14 @@ template <class Expression>
   throw_invalid_argument({"pergrad: a result of ", values, " values does not fit a destination of ", room});
 }
 
-/// What stands for a bounded_total where there is none.
-struct no_total {};
-
-/// One expression and where its result goes; with `Total`, into a bounded_total, which shows its numbers to nobody.
-template <class Expression, class Total = no_total>
+/// One expression and where its result goes.
+template <class Expression>
 class assignment {
  public:
   using value_type = typename value_type_of<Expression>::type;
 
-  assignment(std::span<value_type> out, Expression expression, bool accumulate, Total* total = nullptr)
-      : out_{out}, expression_{expression}, accumulate_{accumulate}, total_{total} {
+  assignment(std::span<value_type> out, Expression expression, bool accumulate)
+      : out_{out}, expression_{expression}, accumulate_{accumulate} {
     if (const std::size_t count = value_count_of(expression_); out.size() != count) {
       throw_result_does_not_fit(count, out.size());
     }
@@ -101,8 +104,8 @@ class assignment {
     }
   }
 
-  template <class Scalar>
-  void attach(on_host::run_request<Scalar>& request) {
+  template <executor Executor, class Scalar>
+  void attach(const Executor& /*executor*/, on_host::run_request<Scalar>& request) {
     if constexpr (per_sample_scalar<Expression>) {
       request.backward = request.backward || Expression::needs.backward;
       request.norms = request.norms || Expression::needs.norms;
@@ -119,34 +122,122 @@ class assignment {
                                  to = mine->accumulate_ ? to + value : value;
                                }};
     } else {
-      if constexpr (is_enclosed) {
-        const bool adds = gradient_access::begin_chunk(*total_);
-        is_first_chunk_ = !adds;
-        accumulate_ = accumulate_ && adds;
-      }
       expression_.attach(request, out_, accumulate_);
     }
   }
-  void finish(const host& executor) {
-    if constexpr (requires { expression_.finish(executor, out_); }) expression_.finish(executor, out_);
+  void finish(const host& crew) {
+    if constexpr (requires { expression_.finish(crew, out_); }) expression_.finish(crew, out_);
   }
-  /// After an exception: nobody may take what lies in the destination for a total or for a noised sum.
-  void abandon() noexcept {
-    if constexpr (is_enclosed) {
-      if (is_first_chunk_) gradient_access::forget_chunk(*total_);
-    } else if constexpr (is_noised<Expression>) {
-      std::fill(out_.begin(), out_.end(), value_type{0});
-    }
-  }
+  void abandon() noexcept {}
 
  private:
-  static constexpr bool is_enclosed = !std::is_same_v<Total, no_total>;
-
   std::span<value_type> out_;
   Expression expression_;
   bool accumulate_;
-  bool is_first_chunk_ = false;
-  Total* total_;
+};
+
+/// A clipped sum that goes into a total. What the total has to say of it is asked when it is evaluated, not before.
+template <class Sum, class Network>
+class chunk_of_total {
+ public:
+  using scalar = typename Sum::scalar;
+  chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
+      : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}
+
+  [[nodiscard]] auto leaf() const { return sum_.leaf(); }
+  [[nodiscard]] static constexpr bool whole_batch() { return true; }
+  [[nodiscard]] static constexpr bool needs_backward() { return true; }
+
+  template <executor Executor>
+  void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+    if (total_access::floating(*total_).size() != Network::parameter_count) {
+      throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
+    }
+    total_state& state = total_access::state(*total_);
+    if (begins_anew_) state.clear();
+    const auto& samples = sum_.leaf().samples();
+    const auto grid = release_grid::of(sum_.clipped().sensitivity(), Network::parameter_count);
+    const std::size_t most = sum_.leaf().capacity();
+    state.require_room(most);
+    state.expect(grid, Sum::exchanged);
+    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    const bool had_floating = state.has_floating();
+    const bool had_integers = state.has_integers();
+    const bool as_integers = state.next_as_integers(most, way_of_additions(executor, sum_.leaf().working_memory()));
+    state.is_being_written();
+    std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
+    sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
+  }
+  void finish(const host& /*crew*/) { total_access::state(*total_).is_written(); }
+  /// After an exception nobody may take what lies in the total for a sum: it says so until it is cleared.
+  void abandon() noexcept {}
+
+ private:
+  bounded_total<Network>* total_;
+  Sum sum_;
+  bool begins_anew_;
+};
+
+/// A clipped sum that goes into the total of a private step, which has to admit it.
+template <class Sum, class Network, class Step>
+class chunk_of_step : public chunk_of_total<Sum, Network> {
+ public:
+  chunk_of_step(Step& step, const Sum& sum)
+      : chunk_of_total<Sum, Network>{Step::access::total(step), sum, false}, step_{&step} {}
+  template <executor Executor>
+  void attach(const Executor& executor, on_host::run_request<typename Sum::scalar>& request) {
+    Step::access::admit(*step_, &this->leaf().samples());
+    chunk_of_total<Sum, Network>::attach(executor, request);
+  }
+  void finish(const host& crew) {
+    chunk_of_total<Sum, Network>::finish(crew);
+    Step::access::is_in_the_sum(*step_);
+  }
+
+ private:
+  Step* step_;
+};
+
+/// A noised sum that goes into a released gradient: a total in its memory, which is noised in place.
+template <class Noised, class Network, bool IsPrivate, class Begin>
+class release_of_sum {
+ public:
+  using scalar = typename Noised::scalar;
+  using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
+  release_of_sum(released_gradient<Network, IsPrivate>& update, const Noised& noised, const Begin& begin)
+      : update_{&update}, noised_{noised}, begin_{begin} {}
+
+  [[nodiscard]] auto leaf() const { return noised_.leaf(); }
+  [[nodiscard]] static constexpr bool whole_batch() { return true; }
+  [[nodiscard]] static constexpr bool needs_backward() { return true; }
+
+  template <executor Executor>
+  void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+    total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
+    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    chunk_.emplace(*total_, noised_.sum(), false);
+    chunk_->attach(executor, request);
+  }
+  void finish(const host& crew) {
+    total_access::state(*total_).is_written();
+    release_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(), begin_);
+    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    total_.reset();
+  }
+  /// After an exception nobody may take what lies there for a noised sum.
+  void abandon() noexcept {
+    if (!total_) return;
+    std::ranges::fill(total_access::floating(*total_), scalar{0});
+    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    total_.reset();
+  }
+
+ private:
+  released_gradient<Network, IsPrivate>* update_;
+  Noised noised_;
+  Begin begin_;
+  std::optional<bounded_total<Network>> total_;
+  std::optional<chunk_of_total<sum_type, Network>> chunk_;
 };
 
 /// Runs several assignments over the same gradients in one pass.
@@ -165,8 +256,8 @@ void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   try {
     on_host::run_request<typename decltype(leaf)::scalar> request;
     request.count = leaf.size();
-    first.attach(request);
-    (rest.attach(request), ...);
+    first.attach(executor, request);
+    (rest.attach(executor, request), ...);
     leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
     first.finish(crew_of(executor));
     (rest.finish(crew_of(executor)), ...);
@@ -180,9 +271,7 @@ void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
 template <class Destination, class Expression>
 [[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
   using value_type = typename value_type_of<Expression>::type;
-  if constexpr (requires { gradient_access::values(destination); }) {
-    return gradient_access::values(destination);
-  } else if constexpr (requires { destination.values(); }) {
+  if constexpr (requires { destination.values(); }) {
     return destination.values();
   } else {
     static_cast<void>(expression);
@@ -192,20 +281,32 @@ template <class Destination, class Expression>
 
 template <class Destination>
 struct is_private_gradient : std::false_type {};
-template <class Network>
-struct is_private_gradient<private_gradient<Network>> : std::true_type {};
+template <class Network, bool IsPrivate>
+struct is_private_gradient<released_gradient<Network, IsPrivate>> : std::true_type {
+  static constexpr bool is_private = IsPrivate;
+};
 template <class Destination>
 struct is_bounded_total : std::false_type {};
 template <class Network>
 struct is_bounded_total<bounded_total<Network>> : std::true_type {};
+template <class Destination>
+inline constexpr bool is_private_step = false;
+template <class Loop>
+inline constexpr bool is_private_step<private_step<Loop>> = true;
 template <class Expression>
 struct is_bounded_sum : std::false_type {};
-template <class Leaf, class Rule>
-struct is_bounded_sum<bounded_sum<Leaf, Rule>> : std::true_type {};
+template <class Leaf, class Rule, neighbouring Relation>
+struct is_bounded_sum<bounded_sum<Leaf, Rule, Relation>> : std::true_type {};
 template <class Type>
 struct is_assignment : std::false_type {};
-template <class Expression, class Total>
-struct is_assignment<assignment<Expression, Total>> : std::true_type {};
+template <class Expression>
+struct is_assignment<assignment<Expression>> : std::true_type {};
+template <class Sum, class Network>
+struct is_assignment<chunk_of_total<Sum, Network>> : std::true_type {};
+template <class Sum, class Network, class Step>
+struct is_assignment<chunk_of_step<Sum, Network, Step>> : std::true_type {};
+template <class Noised, class Network, bool IsPrivate, class Begin>
+struct is_assignment<release_of_sum<Noised, Network, IsPrivate, Begin>> : std::true_type {};
 
 template <class Destination, class Value>
 concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
@@ -222,6 +323,22 @@ template <class Function, class Destination, class Expression>
   } else if constexpr (is_private_gradient<Destination>::value &&
                        (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
     return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
+  } else if constexpr (is_private_gradient<Destination>::value) {
+    if constexpr (is_private_gradient<Destination>::is_private != Expression::generator_type::is_private) {
+      return std::type_identity<error::noise_from_a_seed<Destination, typename Expression::generator_type>>{};
+    } else {
+      return std::type_identity<char>{};
+    }
+  } else if constexpr (is_noised<Expression>) {
+    return std::type_identity<error::release_needs_a_private_gradient<Destination>>{};
+  } else if constexpr (is_private_step<Destination>) {
+    if constexpr (!is_bounded_sum<Expression>::value || std::is_same_v<Function, error::function::assign>) {
+      return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
+    } else if constexpr (Expression::exchanged != 1) {
+      return std::type_identity<error::step_counts_records_added_or_removed<Expression>>{};
+    } else {
+      return std::type_identity<char>{};
+    }
   } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (!evaluable<Expression>) {
@@ -245,13 +362,14 @@ template <class Function, bool Adds, class Destination, class Expression>
     static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    const auto out = destination_of(destination, expression);
-    if constexpr (is_bounded_total<plain>::value) {
-      if constexpr (!Adds) destination.clear();
-      gradient_access::admit(destination, expression.sensitivity());
-      return assignment<Expression, plain>{out, expression, Adds, &destination};
+    if constexpr (is_private_step<plain>) {
+      return chunk_of_step<Expression, typename plain::network_type, plain>{destination, expression};
+    } else if constexpr (is_bounded_total<plain>::value) {
+      return chunk_of_total{destination, expression, !Adds};
+    } else if constexpr (is_private_gradient<plain>::value) {
+      return release_of_sum{destination, expression, unused{}};
     } else {
-      return assignment<Expression>{out, expression, Adds};
+      return assignment<Expression>{destination_of(destination, expression), expression, Adds};
     }
   }
 }
@@ -272,48 +390,52 @@ template <class Destination, class Expression>
 
 namespace detail {
 
-/// Evaluates a noised sum into a private gradient, which is all zeros if that fails. `begin` as in detail::add_noise.
-template <executor Executor, class Network, class Sum, class Generator, class Begin>
-void release(const Executor& executor, private_gradient<Network>& update, const noised_sum<Sum, Generator>& noised,
-             const Begin& begin) {
-  auto only = assign(update, used_on_the_way<noised_sum<Sum, Generator>, Begin>{noised, begin});
-  evaluate_together(executor, only);
-}
-/// Adds noise to a total of chunks into a private gradient.
-template <executor Executor, class Network, class Generator, class Begin = unused>
-void release(const Executor& executor, private_gradient<Network>& update,
-             const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
-  const std::span<typename Network::scalar> out = gradient_access::values(update);
+/// Adds noise to a total of chunks into a released gradient.
+template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin = unused>
+void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                  const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
+  const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
     throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
   }
-  noised.release(crew_of(executor), out.data(), begin);
+  release_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
+}
+template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin = unused>
+void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                  const noised_sum<Sum, Generator>& noised, const Begin& begin = {}) {
+  release_of_sum only{update, noised, begin};
+  evaluate_together(executor, only);
 }
 
 }  // namespace detail
 
-/// Evaluates a noised sum into a private gradient: the one thing that may be released. Draws the noise once, also for
-/// an empty batch. Throws what the batch, the tape and the generator throw; the gradient is all zeros then.
-template <executor Executor, class Network, class Expression>
-void evaluate_into(const Executor& executor, private_gradient<Network>& update, const Expression& expression) {
-  if constexpr (detail::is_noised<Expression>) {
-    auto only = assign(update, expression);
-    detail::evaluate_together(executor, only);
-  } else if constexpr (!detail::is_explained<Expression>) {
-    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
+/// Evaluates a noised sum, or a total of chunks with noise, into a private gradient: the one thing that may be released.
+/// Draws the noise once, also for an empty batch. Throws what the batch, the tape, the total and the generator throw; of
+/// a sum the gradient is all zeros then.
+template <executor Executor, class Network, bool IsPrivate, class Expression>
+void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                   const Expression& expression) {
+  using explanation =
+      detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Expression>;
+  if constexpr (!detail::is_explained<Expression>) {
+    if constexpr (std::is_same_v<explanation, char>) {
+      detail::release_into(executor, update, expression);
+    } else {
+      static_cast<void>(explanation{});
+    }
   }
 }
-/// The same for a total of chunks.
-template <executor Executor, class Network, class Generator>
-void evaluate_into(const Executor& executor, private_gradient<Network>& update,
-                   const noised_total<Network, Generator>& noised) {
-  detail::release(executor, update, noised);
+/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. Throws
+/// std::logic_error, and changes nothing, for a record that the total has already, for another bound than that of the
+/// chunks before, and after an evaluation into this total has failed.
+template <executor Executor, class Sum, class Network>
+void evaluate_into(const Executor& executor, detail::chunk_of_total<Sum, Network> chunk) {
+  detail::evaluate_together(executor, chunk);
 }
-/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. If that throws,
-/// the total holds what it held, or it is empty again, or parts of the chunk are in it.
-template <executor Executor, class Leaf, class Rule, class Network>
-void evaluate_into(const Executor& executor,
-                   detail::assignment<bounded_sum<Leaf, Rule>, bounded_total<Network>> chunk) {
+/// The same of a private step: `evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), bound))))`. Throws
+/// std::logic_error for another batch than the step's, for one that is in the sum, and for another bound than the loop's.
+template <executor Executor, class Sum, class Network, class Step>
+void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network, Step> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.

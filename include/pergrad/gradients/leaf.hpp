@@ -68,6 +68,10 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   [[nodiscard]] gradient_row<per_sample_gradient_leaf, false> operator[](std::size_t sample) const;
 
   [[nodiscard]] const Network& network() const noexcept { return *network_; }
+  [[nodiscard]] const batch<Network, Loss>& samples() const noexcept { return *batch_; }
+  /// The most samples that the tape takes.
+  [[nodiscard]] std::size_t capacity() const noexcept { return tape_->capacity(); }
+  [[nodiscard]] const tape<Network>& working_memory() const noexcept { return *tape_; }
   [[nodiscard]] norm_method method() const noexcept { return method_; }
   [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
 
@@ -232,6 +236,6 @@ template <strategy Strategy, class Network, class Loss>
 /// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
 template <class Network, class Loss, random_generator Generator>
 [[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
-  return gradients.with(layer_randomness{&generator.key(), generator.next_step()});
+  return gradients.with(layer_randomness{generator.stream(detail::randomness::layers, generator.next_step())});
 }
 }  // namespace pergrad::inline v0_1

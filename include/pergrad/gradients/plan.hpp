@@ -5,8 +5,7 @@
 // For a block with T positions, view width d, outputs p (per group), the ways to ‖G_b‖² and to sum_b w_b G_b cost a
 // sample
 //     product      T = 1:  2 (d + p)                        + 2 d p    the sum as one product X^T diag(w) Delta
-//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise; where windows overlap a pixel apart,
-//                  T² (C + p + 1)        C: numbers of a pixel, d = kh kw C
+//     gram         T² (d + p + 1)        (half, symmetric)  + 2 T d p  likewise
 //     direct       2 T d p               tile by tile in registers, squared and dropped,  + 2 T d p
 //     instantiate  2 T d p               G_b kept, squared on its way out,                + weighted row sum of B G_b's
 // multiply-adds counted as 2. (Goodfellow 2015; Rochette et al. 2019; Lee & Kifer 2020; Bu et al. 2022,
@@ -45,42 +44,31 @@ enum class norm_method {
   }
 }
 
-/// Dot products that a Gram norm forms, of x and of delta together.
-struct gram_work {
-  std::size_t dots = 0;
-  std::size_t elements = 0;  ///< multiply-adds in them
-};
-
 /// Sizes of one outer-product block, per group.
 struct block_size {
   std::size_t positions = 1;  ///< T
   std::size_t view = 1;       ///< d
   std::size_t outputs = 1;    ///< p
   std::size_t groups = 1;
-  gram_work gram{};  ///< of a sample's Gram norm (host/gram_extents.hpp)
 };
 
 /// What the host pays, in units of one multiply-add in the product kernel's steady state.
 ///
 /// Measured with `bench/run.sh norm_methods`, which prints what each method costs on a grid of blocks beside what is
-/// modelled here (AVX-512, g++ 12; in 91 blocks the choice costs at most 1.09 times the best method; four fifths of all
-/// methods cost 0.71 to 1.50 times what is modelled, all 0.57 to 2.6 times). Every constant is a ratio of two speeds of
+/// modelled here (AVX-512, g++ 12; in 91 blocks the choice costs at most 1.11 times the best method; four fifths of all
+/// methods cost 0.96 to 1.73 times what is modelled, all 0.70 to 3.4 times). Every constant is a ratio of two speeds of
 /// one core, so other machines differ little.
 struct host_costs {
   double dot_element = 12;      ///< one element of a dot product: those are summed in double, which products are not
   double dot_pair = 800;        ///< a dot of two x and one of two delta, however short
-  double gram_element = 3;      ///< the same of the Gram matrices, whose dots are formed a few at a time
-  double gram_dot = 200;        ///< one such dot, however short
+  double gram_element = 4;      ///< the same of the Gram matrices, whose dots are formed a few at a time
+  double gram_pair = 500;       ///< a dot of two x and one of two delta there, however short
   double summed_element = 0.5;  ///< add one element of a tile's weighted sum to the total, shared by the tile's samples
   double direct_element = 8;    ///< square one element of G_b in registers
   double kept_element = 10;     ///< square, keep and add up one element of G_b inside the L2 cache
   double kept_element_beyond = 20;  ///< the same when G_b does not fit there
   std::size_t cache_bytes = 1U << 20U;
   std::size_t vector_bytes = 64;  ///< a row of G_b is computed in whole vectors
-
-  [[nodiscard]] constexpr double of(gram_work work) const noexcept {
-    return gram_dot * static_cast<double>(work.dots) + gram_element * static_cast<double>(work.elements);
-  }
 };
 
 /// Modelled cost of one sample's norm and of its share of the weighted sum; infinite where the method is not exact.
@@ -93,7 +81,9 @@ struct host_costs {
   const double product = positions * weights;
   const double sum = product + costs.summed_element * weights;
   const double pair = costs.dot_element * real(block.view + block.outputs) + costs.dot_pair;
-  const double rounding_bound = positions * pair;  // leaves.hpp, rounding
+  const double rounding_bound = positions * pair;             // leaves.hpp, rounding
+  const std::size_t gram_blocks = (block.positions + 3) / 4;  // of positions; all pairs of two blocks are formed
+  const double gram_pairs = 8 * real(gram_blocks * (gram_blocks + 1));
   const bool fits = block.view * block.outputs * block.groups * scalar_bytes <= costs.cache_bytes;
   double cost = 0;
   switch (method) {
@@ -101,7 +91,7 @@ struct host_costs {
       cost = block.positions == 1 ? pair + sum : 1e300;
       break;
     case norm_method::gram:
-      cost = costs.of(block.gram) + sum;
+      cost = gram_pairs * (costs.gram_element * real(block.view + block.outputs) + costs.gram_pair) + sum;
       break;
     case norm_method::direct:
       cost = product + costs.direct_element * weights + rounding_bound + sum;

@@ -18,6 +18,7 @@
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/gradients/scalars.hpp>
 #include <pergrad/host/rows.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -74,7 +75,7 @@ class weighted_gradient_sum : public detail::expression_tag {
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
   void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
-    sum.unit = false;
+    sum.is_plain = false;
     sum.weigher = &weights_;
     sum.out = out.data();
     sum.accumulate = accumulate;
@@ -86,11 +87,11 @@ class weighted_gradient_sum : public detail::expression_tag {
         }
         request.direction = direction;
       }
-      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
+      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
         *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
       };
     } else {
-      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
+      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
         *weight = (*static_cast<const Weights*>(weights))[facts.sample];
       };
     }
@@ -101,33 +102,47 @@ class weighted_gradient_sum : public detail::expression_tag {
   Weights weights_;
 };
 
-/// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one sample can move it.
-template <class Leaf, class Rule>
-class bounded_sum : public detail::expression_tag {
+/// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one record can move it, in the relation that
+/// its type names.
+template <class Leaf, class Rule, neighbouring Relation>
+class bounded_sum final : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
-  bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
+  explicit bounded_sum(const clipped_gradients<Leaf, Rule>& clipped) : clipped_{clipped} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
   [[nodiscard]] const clipped_gradients<Leaf, Rule>& clipped() const noexcept { return clipped_; }
-  [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
-  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is
-  /// replaced.
-  [[nodiscard]] double sensitivity() const noexcept {
-    return (relation_ == neighbouring::replace_one ? 2 : 1) * clipped_.sensitivity();
-  }
+  /// Records by which neighbours differ: one that is added or removed, or two that are exchanged.
+  static constexpr int exchanged = Relation == neighbouring::replace_one ? 2 : 1;
+  /// The most that neighbouring batches can differ by, in L2: C if one record is added or removed, 2 C if one is
+  /// replaced. What adding up and rounding add to that, a release counts itself (privacy/release.hpp).
+  [[nodiscard]] double sensitivity() const noexcept { return exchanged * clipped_.sensitivity(); }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  /// The sum's own values, for unprotected evaluation.
   void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    auto& sum = detail::new_sum(request);
-    clipped_.weigh_into(sum);
-    request.norms = true;
+    auto& sum = attached(request);
     sum.out = out.data();
+    sum.accumulate = accumulate;
+  }
+  /// A chunk of a total on `grid`: in floating point to `out`, or to `integers` if that is not null.
+  void attach(on_host::run_request<scalar>& request, const release_grid& grid, scalar* out, std::int64_t* integers,
+              bool accumulate) const {
+    auto& sum = attached(request);
+    sum.unit = grid.unit;
+    sum.grid_steps = grid.steps;
+    sum.out = out;
+    sum.integers = integers;
     sum.accumulate = accumulate;
   }
 
  private:
+  auto& attached(on_host::run_request<scalar>& request) const {
+    auto& sum = detail::new_sum(request);
+    clipped_.weigh_into(sum);
+    request.norms = true;
+    return sum;
+  }
   clipped_gradients<Leaf, Rule> clipped_;
-  neighbouring relation_;
 };
 
 /// (1/B) sum_b g_b², element by element.
@@ -318,11 +333,10 @@ template <class Network, class Loss>
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
-/// sum_b clip(g_b), with the sensitivity that belongs to the neighbouring relation.
-template <class Leaf, class Rule>
-[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped,
-                       neighbouring relation = neighbouring::add_or_remove_one) {
-  return bounded_sum<Leaf, Rule>{clipped, relation};
+/// sum_b clip(g_b); `sum<neighbouring::replace_one>(...)` is the same sum with the sensitivity of that relation.
+template <neighbouring Relation = neighbouring::add_or_remove_one, class Leaf, class Rule>
+[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped) {
+  return bounded_sum<Leaf, Rule, Relation>{clipped};
 }
 /// sum_b w_b g_b; weights: any per-sample scalar expression over the same gradients.
 template <class Network, class Loss, per_sample_scalar Weights>

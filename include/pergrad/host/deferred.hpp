@@ -5,7 +5,8 @@
 // such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
 // written straight into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds
 // over the chunk's samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al.
-// 2022, arXiv:2210.00038).
+// 2022, arXiv:2210.00038). A clipped sum is formed in parts of few samples, which are then added up: its way of additions
+// is to be short (tape.hpp).
 //
 // w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
 // it is not finite: nothing is multiplied by 0 that could give anything else.
@@ -60,6 +61,7 @@ struct deferred_sum {
   const outer_leaf& leaf;
   const deferred_rows<Scalar>& rows;
   index samples;          ///< of the chunk
+  index part;             ///< samples that are summed up in one product
   const Scalar* weights;  ///< of the samples; null: all are 1
   Scalar scale;
   bool onto;     ///< add to what is there
@@ -83,12 +85,17 @@ struct deferred_sum {
     }
     const index width = leaf.view_width();
     for (index k = 0; k < width; k += rows.panel()) {
-      product_shape shape{{{}, {}, {count, 1, width}},
-                          {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
-                          rows.columns(width, k)};
+      const index columns = rows.columns(width, k);
       const Scalar* const x = rows.x(leaf.row_x, width, k, 0);
-      if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
       Scalar* const to = out + first * width + k;
+      if (samples > part) {
+        for (index c = 0; c < columns; c += panel_block) {
+          add_parts(count, std::min(panel_block, columns - c), x + c, rows.x_step(width, k), to + c);
+        }
+        continue;
+      }
+      product_shape shape = shape_of(count, columns, samples, rows.x_step(width, k), width);
+      if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
       if (onto) {
         product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
       } else {
@@ -114,6 +121,46 @@ struct deferred_sum {
             lanes.store(to + k + i, lanes.load(to + k + i) + factor * (value * value));
           });
         }
+      }
+    }
+  }
+  /// Outputs [first, first + count) of sum_b round(w_b G_b / g), each sample's share rounded by itself.
+  void add_rounded(index first, index count, double steps, std::int64_t* to) const noexcept {
+    const index width = leaf.view_width();
+    for (index n = first; n < first + count; ++n) {
+      for (index k = 0; k < width; k += rows.panel()) {
+        for (index b = 0; b < samples; ++b) {
+          if (weight(b) == 0) continue;
+          const Scalar factor = weight(b) * *rows.delta(leaf.row_delta + n, b);
+          add_rounded_to(to + n * width + k, static_cast<double>(factor) * steps,
+                         static_cast<const Scalar*>(rows.x(leaf.row_x, width, k, b)), rows.columns(width, k));
+        }
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] static product_shape shape_of(index count, index columns, index terms, index x_step, index to_step) {
+    return {{{}, {}, {count, 1, to_step}}, {{}, {}, {terms, deferred_stretch, x_step}}, columns};
+  }
+  /// A few columns, the samples in parts.
+  void add_parts(index count, index columns, const Scalar* x, index x_step, Scalar* to) const noexcept {
+    alignas(64) Scalar sums[deferred_stretch * panel_block];
+    for (index b = 0; b < samples; b += part) {
+      const product_shape shape = shape_of(count, columns, std::min(part, samples - b), x_step, panel_block);
+      const Scalar* const deltas = room + b * deferred_stretch;
+      if (b == 0) {
+        product(shape, deltas, x, sums, epilogue::store{});
+      } else {
+        product(shape, deltas, x + b * x_step, sums, epilogue::add{});
+      }
+    }
+    for (index n = 0; n < count; ++n) {
+      const Scalar* const from = sums + n * panel_block;
+      if (onto) {
+        add_to(to + n * leaf.view_width(), from, columns);
+      } else {
+        std::copy_n(from, columns, to + n * leaf.view_width());
       }
     }
   }
@@ -154,7 +201,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
   for (const bool unit : {true, false}) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
-      if (sum.unit != unit) continue;
+      if (sum.is_plain != unit) continue;
       for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.deferred) continue;
@@ -170,12 +217,15 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
         const deferred_sum<scalar> form{leaf,
                                         rows,
                                         samples,
+                                        unit ? samples : part_samples<Network>(tape.capacity()),
                                         unit ? nullptr : deferred_weights(tape, s, leaf.number),
                                         static_cast<scalar>(sum.scale),
                                         sum.accumulate || chunk_first > 0,
-                                        sum.out + leaf.parameters,
+                                        sum.out == nullptr ? nullptr : sum.out + leaf.parameters,
                                         tape_access::weighted_room(tape, worker)};
-        if (sum.squares) {
+        if (sum.integers != nullptr) {
+          form.add_rounded(first, count, sum.steps(), sum.integers + leaf.parameters);
+        } else if (sum.squares) {
           form.form_squares(first, count);
         } else {
           form.form(first, count);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once for
-// all
+// all, and the sum of many such blocks
 #pragma once
 
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/detail/vector.hpp>
-#include <pergrad/host/transpose.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -45,16 +46,6 @@ class dot_block {
     for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];
     return total;
   }
-  /// All of them, <a_i, b_j> at i * side + j.
-  void sums(double (&to)[side * side]) const noexcept {
-    for (std::size_t first = 0; first < side * side; first += vector_lanes<double>) {
-      store(to + first, sums_of_rows<double>(sums_[first], width));
-    }
-  }
-  /// `total` and, added to the sum of its lanes, the sum of weights[i * pitch + j] <a_i, b_j>.
-  [[nodiscard]] vector<double> add_weighted(const double* weights, index pitch, vector<double> total) const noexcept {
-    return add_weighted(weights, pitch, total, std::make_index_sequence<side * side>{});
-  }
 
  private:
   static constexpr auto width = static_cast<index>(vector_lanes<double>);
@@ -76,18 +67,30 @@ class dot_block {
   void clear(std::index_sequence<Pair...>) noexcept {
     (store(sums_[Pair], vector<double>{}), ...);
   }
-  template <std::size_t... Pair>
-  [[nodiscard, gnu::always_inline]] vector<double> add_weighted(const double* weights, index pitch,
-                                                                vector<double> total,
-                                                                std::index_sequence<Pair...>) const noexcept {
-    ((total +=
-      splat(weights[static_cast<index>(Pair / side) * pitch + static_cast<index>(Pair % side)]) * load(sums_[Pair])),
-     ...);
-    return total;
-  }
 
   // Not vectors: nvcc's compiler fails on constants that hold some, and a default constructor is one for it.
   alignas(vector_bytes) double sums_[side * side][vector_lanes<double>];
+};
+
+/// Adds up numbers two by two, their sums two by two, and so on, so that a number meets few additions.
+class pairwise_sum {
+ public:
+  void add(double value) noexcept {
+    for (std::uint64_t before = count_++; before % 2 != 0; before /= 2) value += parts_[--depth_];
+    parts_[depth_++] = value;
+  }
+  [[nodiscard]] double total() const noexcept {
+    double sum = 0;
+    for (std::size_t part = depth_; part > 0; --part) sum += parts_[part - 1];
+    return sum;
+  }
+  /// The most that a number meets.
+  [[nodiscard]] index additions() const noexcept { return static_cast<index>(std::bit_width(count_)); }
+
+ private:
+  double parts_[64]{};  ///< of 2^n numbers each, n falling
+  std::size_t depth_ = 0;
+  std::uint64_t count_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1::on_host

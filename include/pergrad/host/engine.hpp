@@ -5,12 +5,16 @@
 //   lanes in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
 //   add up lanes
 //
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
-// so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others: lane_ring.hpp.
+// A tile never leaves the core that works on it. Each lane adds its tiles up in order, lanes are added up in order, and
+// so are chunks, so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others:
+// lane_ring.hpp.
 //
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
 // tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
 // large blocks that have one position: see deferred.hpp.
+//
+// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and lanes add those.
 #pragma once
 
 #include <algorithm>
@@ -72,24 +76,18 @@ class engine {
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
     const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
-    // Without tables and deferred blocks the whole batch is one chunk.
-    constexpr bool in_chunks = table.sparse_count > 0 || table.deferred_count > 0;
-    const index chunk = in_chunks ? chunk_samples<Network> : std::max<index>(1, count);
-    const lane_plan plan{request.sum_count > 0, tile};
-    const index rest = count % chunk;
-    ring lanes{count / chunk * plan.lanes(chunk) + (rest > 0 ? plan.lanes(rest) : 0),
-               lane_buffers(lane_count<Network>, executor.thread_count())};
+    const index chunk = std::max(tile, std::min(chunk_samples<Network>, request.most_samples_of_integers()) / tile * tile);
+    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.capacity()};
 
     pack_panels(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;
-    index first_lane = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      run_chunk(executor, network, tape, source, request, others, plan, lanes, first_lane, chunk_first, samples,
-                one_by_one);
-      first_lane += plan.lanes(samples);
+      ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, executor.thread_count())};
+      run_chunk(executor, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes, chunk_first > 0);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
       }
@@ -98,7 +96,6 @@ class engine {
       }
       chunk_first += samples;
     } while (chunk_first < count);
-    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes);
   }
 
  private:
@@ -107,18 +104,22 @@ class engine {
   /// How a chunk is cut: depends on the network, the request and the number of samples only.
   struct lane_plan {
     bool forms_sums = true;
+    bool is_weighted = true;
     index tile = 1;
+    std::size_t capacity = 0;  ///< of the tape
     [[nodiscard]] index tiles(index samples) const noexcept { return (samples + tile - 1) / tile; }
     /// Each of them has a tile at least.
     [[nodiscard]] index lanes(index samples) const noexcept {
-      return std::min(tiles(samples), forms_sums ? lanes_for<Network>(tiles(samples)) : lane_count<Network>);
+      const index count = tiles(samples);
+      if (!forms_sums) return std::min(count, lane_count<Network>);
+      return std::min(count, is_weighted ? bounded_lanes_for<Network>(count, tile, capacity) : lanes_for<Network>(count));
     }
   };
 
-  /// The lanes' part of one chunk. `first_lane` counts the lanes of the chunks before.
+  /// The lanes' part of one chunk.
   static void run_chunk(const host& executor, const Network& network, tape_type& tape,
                         const sample_source<scalar>& source, const run_request<scalar>& request,
-                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes, index first_lane,
+                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes,
                         index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
@@ -137,16 +138,15 @@ class engine {
         process(nullptr);
         return;
       }
-      const index number = first_lane + lane;
       const index stride = buffer_stride(request);
       scalar* const buffers = tape_access::lanes(tape);
       const auto finish = [&] {
         ring_of_lanes.finish(
-            number, [&](index to, index from) { move_onto(buffers + to * stride, buffers + from * stride, stride); });
+            lane, [&](index to, index from) { move_lane(request, buffers + to * stride, buffers + from * stride); });
       };
-      ring_of_lanes.begin(number);
-      scalar* const sums = buffers + ring_of_lanes.buffer_of(number) * stride;
-      if (!ring_of_lanes.was_used_before(number)) std::fill_n(sums, stride, scalar{0});
+      ring_of_lanes.begin(lane);
+      scalar* const sums = buffers + ring_of_lanes.buffer_of(lane) * stride;
+      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, stride, scalar{0});
       try {
         process(sums);
       } catch (...) {
@@ -157,10 +157,11 @@ class engine {
     });
   }
 
-  /// Where the sum over a table is formed: what is asked to be added to something is summed up elsewhere first.
-  static scalar* sum_of_table(tape_type& tape, const sum_request<scalar>& sum, std::size_t which, std::size_t number) {
-    if (!sum.accumulate) return sum.out + table.sparse[number].parameters;
-    scalar* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
+  /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
+  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
+  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
+  static double* sum_of_table(tape_type& tape, std::size_t which, std::size_t number) {
+    double* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
     for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
     return to;
   }
@@ -181,9 +182,15 @@ class engine {
       auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
       std::size_t k = 0;
       for (; task >= stretches(table.sparse[k]); ++k) task -= stretches(table.sparse[k]);
+      const sum_request<scalar>& sum = request.sums[which];
       const index first = task * stretch;
-      std::fill_n(sum_of_table(tape, request.sums[which], which, k) + first,
-                  std::min(stretch, table.sparse[k].size() - first), scalar{0});
+      const index count = std::min(stretch, table.sparse[k].size() - first);
+      if (sum.integers != nullptr) return;
+      if (sums_in_double(sum)) {
+        std::fill_n(sum_of_table(tape, which, k) + first, count, 0.0);
+      } else {
+        std::fill_n(sum.out + table.sparse[k].parameters + first, count, scalar{0});
+      }
     });
   }
 
@@ -199,20 +206,37 @@ class engine {
       const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
       const sparse_leaf& leaf = table.sparse[number];
       if (!leaf.use.first) return;
-      scalar* out = sum.out + leaf.parameters;
-      scalar* to = sum_of_table(tape, sum, task / tasks, number);
       const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
+      const auto for_each_sample = [&](const auto& add) {
+        for (index b = 0; b < count; ++b) {
+          if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+          const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
+                                      tape_access::scalars(tape) + b * table.sparse_scalars};
+          add(here, here.first_of[bucket], here.first_of[bucket + 1], weights[b]);
+        }
+      };
+      if (sum.integers != nullptr) {
+        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(), sum.integers + leaf.parameters);
+        });
+        return;
+      }
+      scalar* const out = sum.out + leaf.parameters;
       const auto scale = static_cast<scalar>(sum.scale);
-      for (index b = 0; b < count; ++b) {
-        if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
-                                    tape_access::scalars(tape) + b * table.sparse_scalars};
-        add_segments(leaf, here, here.first_of[bucket], here.first_of[bucket + 1], scale * weights[b], sum.squares, to);
+      if (!sums_in_double(sum)) {
+        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
+        });
+        return;
       }
-      if (is_last && sum.accumulate) {
-        for_each_stretch_of_bucket(
-            leaf, bucket, [&](index at, index size) { add_to(out + at, static_cast<const scalar*>(to + at), size); });
-      }
+      double* const to = sum_of_table(tape, task / tasks, number);
+      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
+      });
+      if (!is_last) return;
+      for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
+        for (index i = at; i < at + size; ++i) out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
+      });
     });
   }
 
@@ -238,9 +262,21 @@ class engine {
   [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
     return static_cast<index>(request.sum_count) * table.lane_size;
   }
-  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order.
+  /// Adds the sums of a lane to others, and leaves zeros.
+  static void move_lane(const run_request<scalar>& request, scalar* to, scalar* lane) {
+    using integer = integer_of<scalar>;
+    for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
+      if (request.sums[k].integers == nullptr) {
+        move_onto(to, lane, table.lane_size);
+      } else {
+        move_integers_onto(reinterpret_cast<integer*>(to), reinterpret_cast<integer*>(lane), table.lane_size);
+      }
+    }
+  }
+  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order; with `onto` it is
+  /// added to what is there.
   static void gather(const host& executor, tape_type& tape, const run_request<scalar>& request, std::size_t number,
-                     const ring& lanes) {
+                     const ring& lanes, bool onto) {
     const sum_request<scalar>& sum = request.sums[number];
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
@@ -251,7 +287,8 @@ class engine {
     if (lanes.count() > 0) use(0);
     for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
-                                    sum.accumulate};
+                                    sum.accumulate || onto};
+    const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
     index chunks = 0;
     for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
     executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
@@ -262,15 +299,26 @@ class engine {
                           if (chunk < chunks_of(leaf)) {
                             const index rows_count = leaf.groups * leaf.view_width();
                             const index first = chunk * rows_per_chunk(leaf);
-                            gather_rows(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), lane_sum);
+                            const index last = std::min(rows_count, first + rows_per_chunk(leaf));
+                            if (sum.integers == nullptr) {
+                              gather_rows(leaf, first, last, lane_sum);
+                            } else {
+                              for_each_parameter(leaf, first, last,
+                                                 [&](index p, index n) { sum_of_integers.add(p, n); });
+                            }
                             return;
                           }
                           chunk -= chunks_of(leaf);
                         }
                         for (std::size_t k = 0; k != table.elementwise_count; ++k) {
                           const elementwise_leaf& leaf = table.elementwise[k];
-                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i)
-                            lane_sum.finish(leaf.parameters + i, leaf.native + i);
+                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
+                            if (sum.integers == nullptr) {
+                              lane_sum.finish(leaf.parameters + i, leaf.native + i);
+                            } else {
+                              sum_of_integers.add(leaf.parameters + i, leaf.native + i);
+                            }
+                          }
                         }
                       });
   }

@@ -22,8 +22,6 @@ struct request {
   kind what = kind::store;
   const Scalar* bias = nullptr;  // of store_bias
   double* squares = nullptr;     // what they are added to, of squares_only and squares_store
-  Scalar weight = 0;             // of what lies in the output before, which is added up first:
-  Scalar* onto = nullptr;        // where to, element by element as the output; null: nowhere
 };
 
 /// out = sum
@@ -75,26 +73,14 @@ class squares_only {
   double sum_ = 0;
 };
 
-/// Before the output is written: onto = onto + weight * out. Null: nothing of the kind.
-template <class Value>
-struct earlier {
-  Value weight = 0;
-  Value* onto = nullptr;
-};
-
 /// out = sum, and adds up the squares as `squares_only` does.
 template <class Value>
 class squares_store {
  public:
-  squares_store() = default;
-  /// `before`: what becomes of the numbers whose place the sums take.
-  explicit squares_store(earlier<Value> before) noexcept : before_{before} {}
   template <class Scalar>
   [[nodiscard]] request<Scalar> ask() noexcept {
     request<Scalar> both = squares_.template ask<Scalar>();
     both.what = kind::squares_store;
-    both.weight = before_.weight;
-    both.onto = before_.onto;
     return both;
   }
 
@@ -103,7 +89,6 @@ class squares_store {
 
  private:
   squares_only<Value> squares_;
-  earlier<Value> before_;
 };
 
 }  // namespace epilogue

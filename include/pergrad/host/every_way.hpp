@@ -44,7 +44,7 @@ void second_pass_sum(worker<Network>& state, passes<Network>& pass,
       if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
       if (!state.finite(pass, first, b)) pass.erase(node, b);
     }
-    state.leaves.add_weighted_sum(node, begin, end, weights, sum);
+    state.leaves.add_weighted_sum(request_sum, node, begin, end, weights, sum);
   });
 }
 

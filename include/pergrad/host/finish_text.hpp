@@ -139,26 +139,6 @@ void finish(const product_detail::finish_task<Scalar>& task) noexcept {
   }
 }
 
-/// Adds what lies where the sums of a tile will be stored, times a weight, to the same place in another array. The next
-/// tile's part of that array, which comes from beyond the second cache, is fetched while this one's sums are formed.
-template <class Scalar>
-[[gnu::noinline]] void add_earlier(const product_detail::finish_task<Scalar>& task) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  const vector<Scalar> weight = splat(task.how.weight);
-  const std::size_t whole = task.last == lanes ? task.vectors : task.vectors - 1;
-  const first_lanes<Scalar> last{task.last};
-  for (std::size_t row = 0; row < task.rows; ++row) {
-    const Scalar* from = task.out + task.row_offset[row];
-    Scalar* to = task.onto + task.row_offset[row];
-    const Scalar* next = to + static_cast<std::ptrdiff_t>(task.rows) * task.step;
-    for (std::size_t n = 0; n < whole; ++n, from += lanes, to += lanes, next += lanes) {
-      __builtin_prefetch(next, 1);
-      store(to, load(to) + weight * load(from));
-    }
-    if (whole < task.vectors) last.store(to, last.load(to) + weight * last.load(from));
-  }
-}
-
 }
 
 #endif  // PERGRAD_KERNELS

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <pergrad/detail/elements.hpp>
@@ -45,6 +46,17 @@ struct lane_sum {
   }
 };
 
+/// Lanes of integers, and where their sum is added.
+template <class Scalar>
+struct lane_sum_of_integers {
+  std::span<const Scalar* const> lanes;
+  std::int64_t* out = nullptr;
+
+  void add(index parameter, index native) const noexcept {
+    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+  }
+};
+
 /// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
 template <class Scalar>
 [[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
@@ -52,6 +64,14 @@ template <class Scalar>
     part.store(total + i, part.load(total + i) + part.load(lane + i));
     part.store(lane + i, splat(Scalar{0}));
   });
+}
+/// The same for lanes of integers.
+template <class Integer>
+[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
+  for (index i = 0; i < count; ++i) {
+    total[i] += lane[i];
+    lane[i] = 0;
+  }
 }
 
 /// Rows [first_row, last_row) of a leaf.

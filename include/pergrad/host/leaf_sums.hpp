@@ -47,7 +47,7 @@ struct leaf_sums {
     for (std::size_t k = outer_first; k < outer_last; ++k) {
       if (table.outer[k].deferred) continue;
       const leaf_kernel<scalar> kernel{table.outer[k], workspace, begin};
-      add_gradients<Network>(kernel, end - begin, sum + table.outer[k].native, room);
+      kernel.add_sum(end - begin, sum + table.outer[k].native, room);
     }
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
     for (std::size_t k = first; k < last; ++k) {
@@ -59,11 +59,30 @@ struct leaf_sums {
     }
   }
 
+  /// One sample's gradient of a leaf, or what is left of it on the grid.
+  template <class Leaf>
+  void add_gradient(const sum_request<scalar>& asked, const Leaf& leaf, scalar weight, const scalar* gradient,
+                    scalar* sum) {
+    if (asked.integers == nullptr) {
+      add_scaled_to(sum + leaf.native, weight, gradient, leaf.native_count());
+    } else {
+      add_rounded_to(reinterpret_cast<integer_of<scalar>*>(sum) + leaf.native, static_cast<double>(weight) * asked.steps(), gradient,
+                     leaf.native_count());
+    }
+  }
+
   /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
   /// other.
   template <class Leaf>
-  [[gnu::noinline]] void add_kept(const Leaf& leaf, index begin, index end, const weight_table& weights, bool squared,
-                                  scalar* sum) {
+  [[gnu::noinline]] void add_kept(const sum_request<scalar>& asked, const Leaf& leaf, index begin, index end,
+                                  const weight_table& weights, scalar* sum) {
+    if (asked.integers != nullptr) {
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight != 0) add_gradient(asked, leaf, weight, kept.gradient(b, leaf), sum);
+      }
+      return;
+    }
     const index native = leaf.native;
     const index count = leaf.native_count();
     std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
@@ -78,7 +97,7 @@ struct leaf_sums {
     for (index first = 0; first < count; first += stretch) {
       const index here = std::min(stretch, count - first);
       scalar* to = sum + native + first;
-      if (!squared) {
+      if (!asked.squares) {
         add_all_scaled_to<scalar>(to, all, first, here);
         continue;
       }
@@ -86,7 +105,7 @@ struct leaf_sums {
     }
   }
 
-  void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
+  void add_weighted_sum(const sum_request<scalar>& asked, std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
     const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
       for (index b = begin; b < end; ++b) {
         const scalar weight = weights[static_cast<std::size_t>(b)];
@@ -101,7 +120,7 @@ struct leaf_sums {
       if (leaf.deferred) continue;  // the first pass has left its rows
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(asked, leaf, begin, end, weights, sum);
       } else if (leaf.delta_stride == 1) {
         kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, room);
       } else {
@@ -112,7 +131,7 @@ struct leaf_sums {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(asked, leaf, begin, end, weights, sum);
         continue;
       }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, room); });

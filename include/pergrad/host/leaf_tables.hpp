@@ -11,7 +11,6 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/pairs_extents.hpp>
 #include <pergrad/host/sparse.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tiles.hpp>
@@ -65,13 +64,9 @@ struct leaf_tables {
         leaf.step_plane.extent = static_cast<index>(map.out_size.depth);
         leaf.step[0].extent = static_cast<index>(map.out_size.height);
         leaf.step[1].extent = static_cast<index>(map.out_size.width);
-        leaf.pixels[0] = pixels_of(map, &extent::height);
-        leaf.pixels[1] = pixels_of(map, &extent::width);
         leaf.parameter_output = group_channels * taps;
         leaf.parameter_group = leaf.outputs * leaf.parameter_output;
         leaf.parameters = parameter;
-        leaf.in_pairs = row.in_pairs && !use_of(i).shared();
-        if (leaf.in_pairs) t.scaled_size = std::max(t.scaled_size, extents_in_pairs(map).gradient_room());
         add_leaf(t, leaf);
         parameter += leaf.size();
         if (map.bias) {
@@ -225,12 +220,6 @@ struct leaf_tables {
   }
 
  private:
-  /// What windows that move by a pixel see along an axis. (Of volumes nothing is said.)
-  static constexpr pixel_axis pixels_of(const affine_map& map, std::size_t extent::*axis) {
-    if (map.stride.*axis != 1 || map.dilation.*axis != 1 || map.out_size.depth * map.kernel.depth != 1) return {};
-    return {static_cast<index>(map.out_size.*axis), static_cast<index>(map.kernel.*axis),
-            static_cast<index>(map.padding.*axis), static_cast<index>(map.in_size.*axis)};
-  }
   static constexpr void add_leaf(tables& t, sparse_leaf leaf) {
     leaf.use = use_of(leaf.node);
     leaf.owner = t.sparse_count;

@@ -13,7 +13,7 @@
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/layout.hpp>
-#include <pergrad/host/gram.hpp>
+#include <pergrad/host/dot_block.hpp>
 #include <pergrad/host/norm_part.hpp>
 #include <pergrad/host/parts.hpp>
 #include <pergrad/host/positions.hpp>
@@ -64,13 +64,10 @@ struct leaf_kernel {
     }
   }
 
-  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written. What `out` held goes where
-  /// `before` says.
-  double instantiate(index sample, Scalar* out, epilogue::earlier<Scalar> before = {}) const noexcept {
-    const bool one_product = leaf.delta_stride == 1 && !in_parts();
-    if (!one_product && before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, out, leaf.size());
+  /// G_b into `out`; returns its squared norm. The squares are those of the numbers written.
+  double instantiate(index sample, Scalar* out) const noexcept {
     if (leaf.delta_stride != 1) return instantiate_scattered(sample, out);
-    if (!one_product) {
+    if (in_parts()) {
       for (index g = 0; g < leaf.groups; ++g) {
         form_in_parts(1, x(sample, g), delta(sample, g), 0, leaf.step, leaf.step_plane, out + g * group_size(), false);
       }
@@ -78,10 +75,9 @@ struct leaf_kernel {
     }
     double squared = 0;
     for (index g = 0; g < leaf.groups; ++g) {
-      epilogue::squares_store<Scalar> squares_of{before};
+      epilogue::squares_store<Scalar> squares_of;
       product(leaf.one_sample, x(sample, g), delta(sample, g), out + g * group_size(), squares_of);
       squared += squares_of.sum();
-      if (before.onto != nullptr) before.onto += group_size();
     }
     return squared;
   }
@@ -123,17 +119,36 @@ struct leaf_kernel {
     return result;
   }
 
-  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), and what `rounding` says. Terms cancel, so the error bound is part of
-  /// the answer: each dot errs by at most n u |a||b|, and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s), every dot in double, blocks of positions with blocks of positions, and
+  /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
+  /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_part gram(index sample) const noexcept {
     norm_part result;
     for (index g = 0; g < leaf.groups; ++g) {
+      pairwise_sum sum;
       position_sums seen;
-      gram_form<Scalar> form{leaf, x(sample, g), delta(sample, g)};
-      const double sum =
-          form.sum([&](double x_squared, double delta_squared) { add_position(x_squared, delta_squared, seen); });
-      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + form.additions());
-      result.squared += std::max(sum, 0.0);
+      for_each_block(leaf.positions(), sample, g, [&](index t, const position_block& here) {
+        for_each_block(t + 1, sample, g, [&](index s, const position_block& there) {
+          dot_block<Scalar> x_dots;
+          add_view_dots(here.x, there.x, x_dots);
+          dot_block<Scalar> delta_dots;
+          delta_dots.add(here.delta, there.delta, leaf.outputs, leaf.delta_stride);
+          double of_block = 0;
+          for (std::size_t i = 0; i < here.count; ++i) {
+            for (std::size_t j = 0; j < (s == t ? i : dot_block_side); ++j) {
+              of_block += 2 * (x_dots.of(i, j) * delta_dots.of(i, j));
+            }
+            if (s != t) continue;
+            of_block += x_dots.of(i, i) * delta_dots.of(i, i);
+            add_position(x_dots.of(i, i), delta_dots.of(i, i), seen);
+          }
+          sum.add(of_block);
+        });
+      });
+      // What a term meets: the additions in its dots, its product, the others of its block and the other blocks.
+      constexpr auto of_block = static_cast<index>(dot_block_side * dot_block_side);
+      const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 1 + of_block + sum.additions());
+      result.squared += std::max(sum.total(), 0.0);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
@@ -177,12 +192,22 @@ struct leaf_kernel {
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
 
-  /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
-  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* scaled) const noexcept {
+  /// Adds sum_b w_b G_b to `out`. With one position as one product, X^T diag(w) Delta; with several every sample's
+  /// gradient is a sum by itself before it is added, because its bound is that of the numbers that are added
+  /// (privacy/release.hpp). delta is scaled on its way into `room`, which holds it without gaps, or a whole gradient.
+  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* room) const noexcept {
+    if (in_parts()) {
+      for (index b = 0; b < samples; ++b) {
+        if (weights[b] == 0) continue;
+        instantiate(b, room);
+        add_scaled_to(out, weights[b], static_cast<const Scalar*>(room), leaf.size());
+      }
+      return;
+    }
     const index width = leaf.groups * leaf.outputs;
     const index sample_size = leaf.positions() * width;
     for (index b = 0; b < samples; ++b) {
-      Scalar* to = scaled + b * sample_size;
+      Scalar* to = room + b * sample_size;
       for_each_position(leaf, leaf.positions(), [&](index, index, index delta_t) {
         const Scalar* from = delta(b, 0) + delta_t;
         if (weights[b] == 0) {
@@ -202,17 +227,19 @@ struct leaf_kernel {
     step[1].delta = width;
     step[0].delta = width * step[1].extent;
     plane.delta = step[0].delta * step[0].extent;
-    if (in_parts()) {
-      for (index g = 0; g < leaf.groups; ++g) {
-        form_in_parts(samples, x(0, g), scaled + g * leaf.outputs, sample_size, step, plane, out + g * group_size(),
-                      true);
-      }
-      return;
-    }
-    const product_shape shape = leaf.gradient_shape(samples, sample_size, step, plane);
+    const bool is_one_product = leaf.positions() == 1;
+    const index together = is_one_product ? samples : 1;
+    const index columns = is_one_product ? leaf.outputs : panel_block;  // a block of the sum stays in the cache
+    product_shape shape = leaf.gradient_shape(together, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
-      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
-              epilogue::add{});
+      for (index n = 0; n < leaf.outputs; n += columns) {
+        shape.columns = std::min(columns, leaf.outputs - n);
+        for (index b = 0; b < samples; b += together) {
+          if (!is_one_product && weights[b] == 0) continue;
+          product(shape, x(b, g), static_cast<const Scalar*>(room + b * sample_size + g * leaf.outputs + n),
+                  out + g * group_size() + n, epilogue::add{});
+        }
+      }
     }
   }
 
@@ -261,6 +288,45 @@ struct leaf_kernel {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
   }
 
+  /// What a few positions in a row read; where there are fewer, the last one again.
+  struct position_block {
+    std::size_t count = 0;
+    const Scalar* x[dot_block_side]{};
+    const Scalar* delta[dot_block_side]{};
+  };
+  /// Calls f(first position, block) for the blocks that begin before position `end`.
+  template <class Function>
+  void for_each_block(index end, index sample, index group, Function&& f) const {
+    constexpr auto side = static_cast<index>(dot_block_side);
+    const index last = std::min(leaf.positions(), (end + side - 1) / side * side);
+    position_block block;
+    for_each_position(leaf, last, [&](index t, index x_t, index delta_t) {
+      for (std::size_t i = block.count++; i < dot_block_side; ++i) {
+        block.x[i] = x(sample, group) + x_t;
+        block.delta[i] = delta(sample, group) + delta_t;
+      }
+      if (block.count < dot_block_side && t + 1 < last) return;
+      f(t + 1 - static_cast<index>(block.count), static_cast<const position_block&>(block));
+      block.count = 0;
+    });
+  }
+  /// The dots of what positions see of x.
+  void add_view_dots(const Scalar* const* a, const Scalar* const* b, dot_block<Scalar>& dots) const noexcept {
+    const view_axis(&view)[3] = leaf.view;
+    const bool joined = view[1].x == view[2].extent && view[2].x == 1;
+    const Scalar* a_here[dot_block_side]{};
+    const Scalar* b_here[dot_block_side]{};
+    for (index k = 0; k < leaf.view_plane.extent * view[0].extent; ++k) {
+      const index row = k / view[0].extent * leaf.view_plane.x + k % view[0].extent * view[0].x;
+      for (index l = 0; l < (joined ? 1 : view[1].extent); ++l) {
+        for (std::size_t i = 0; i < dot_block_side; ++i) {
+          a_here[i] = a[i] + row + l * view[1].x;
+          b_here[i] = b[i] + row + l * view[1].x;
+        }
+        dots.add(a_here, b_here, joined ? view[1].extent * view[2].extent : view[2].extent, view[2].x);
+      }
+    }
+  }
   [[nodiscard, gnu::noinline]] double view_squares(const Scalar* from) const noexcept {
     const view_axis(&view)[3] = leaf.view;
     const bool joined = view[1].x == view[2].extent && view[2].x == 1;

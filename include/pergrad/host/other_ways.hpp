@@ -10,7 +10,6 @@
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/host/leaves.hpp>
 #include <pergrad/host/norm_part.hpp>
-#include <pergrad/host/pairs.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/request.hpp>
 #include <pergrad/host/tables.hpp>
@@ -62,39 +61,15 @@ template <class Network, class Scalar>
     return others->direct(kernel, sample);
   }
 }
-/// Has the network a block whose gradients are filtered in pairs?
-template <class Network>
-inline constexpr bool has_pairs = any_outer<Network>([](const outer_leaf& leaf) { return leaf.in_pairs; });
-
-/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. What
-/// lay there goes where `before` says. `room` holds a gradient, or what filtering in pairs needs.
+/// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm. `room`
+/// holds a gradient.
 template <class Network, class Scalar>
 [[nodiscard]] double form_gradient(const leaf_kernel<Scalar>& kernel, index sample, Scalar* gradient,
-                                   [[maybe_unused]] Scalar* room, epilogue::earlier<Scalar> before) {
+                                   [[maybe_unused]] Scalar* room) {
   if constexpr (any_outer<Network>([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
     if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, room);
   }
-  if constexpr (has_pairs<Network>) {
-    if (kernel.leaf.in_pairs) {
-      if (before.onto != nullptr) add_scaled_to<Scalar>(before.onto, before.weight, gradient, kernel.leaf.size());
-      gradient_in_pairs(kernel.leaf, kernel.x(sample, 0), kernel.delta(sample, 0), gradient, false, room);
-      return squares(static_cast<const Scalar*>(gradient), kernel.leaf.size());
-    }
-  }
-  return kernel.instantiate(sample, gradient, before);
-}
-/// Adds the samples' gradients to `out`. `room` as above.
-template <class Network, class Scalar>
-void add_gradients(const leaf_kernel<Scalar>& kernel, index samples, Scalar* out, Scalar* room) {
-  if constexpr (has_pairs<Network>) {
-    if (kernel.leaf.in_pairs) {
-      for (index b = 0; b < samples; ++b) {
-        gradient_in_pairs(kernel.leaf, kernel.x(b, 0), kernel.delta(b, 0), out, true, room);
-      }
-      return;
-    }
-  }
-  kernel.add_sum(samples, out, room);
+  return kernel.instantiate(sample, gradient);
 }
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -8,7 +8,6 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/host/executor.hpp>
-#include <pergrad/host/pairs.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/transpose.hpp>
@@ -143,12 +142,6 @@ template <class Network>
 void pack_panels(const host& executor, const Network& network, typename Network::scalar* panels, bool backward) {
   constexpr const auto& table = program<Network>::table;
   const auto* parameters = network.parameters().data();
-  constexpr bool has_pairs = [] {
-    for (const node_row& row : table.nodes) {
-      if (row.in_pairs) return true;
-    }
-    return false;
-  }();
   index tasks = 0;
   for (const node_row& row : table.nodes) tasks += pack_tasks(row);
   executor.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task_number, std::size_t) {
@@ -166,13 +159,6 @@ void pack_panels(const host& executor, const Network& network, typename Network:
       const index first = task * outputs_per_task(row);
       const index last = std::min(outputs, first + outputs_per_task(row));
       const bool for_dx = backward && row.input_gradient;
-      if constexpr (has_pairs) {
-        if (row.in_pairs) {
-          pack_pairs(row.map, parameters + row.parameters, panels + row.forward_panel, first, last);
-          if (for_dx) pack_backward(row, parameters + row.parameters, panels + row.backward_panel, first, last);
-          return;
-        }
-      }
       if constexpr (table.winograd.sample > 0) {
         if (row.winograd_rows > 0 || row.winograd_dx_rows > 0) {
           pack_filtered(row, parameters + row.parameters, panels, first, last, for_dx);

@@ -16,7 +16,6 @@
 #include <pergrad/host/affine.hpp>
 #include <pergrad/host/completion_call.hpp>
 #include <pergrad/host/kernels.hpp>
-#include <pergrad/host/pairs.hpp>
 #include <pergrad/host/program.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/tile_values.hpp>
@@ -253,7 +252,6 @@ class passes : public tile_values<Network> {
   }
   static constexpr bool has_staged = any_node([](const node_row& row) { return row.staged; });
   static constexpr bool has_branches = any_node([](const node_row& row) { return row.kind == node_kind::branch_sum; });
-  static constexpr bool has_pairs = any_node([](const node_row& row) { return row.in_pairs; });
   static constexpr bool has_adjoint = any_node([](const node_row& row) { return row.map.adjoint; });
 
   using tile_function = void (*)(tile_view<scalar>&);
@@ -327,12 +325,6 @@ class passes : public tile_values<Network> {
       if (row.deferred) {
         through_weights(row, weights(row).data(), end - begin, x, y, bias_of(row), rows_.from(begin),
                         at(table.scratch, 0), base::inputs_of(row, begin));
-        return;
-      }
-    }
-    if constexpr (has_pairs) {
-      if (row.in_pairs) {
-        through_pairs(row, panels_ + row.forward_panel, end - begin, x, y, bias_of(row), at(table.winograd, 0));
         return;
       }
     }

@@ -31,8 +31,7 @@ namespace product_detail {
 template <class Scalar>
 [[gnu::noinline]] void sweep_in_blocks(tile_walk walk, const tile_family<Scalar>& family, const loop (&reduce)[4],
                                        const tile_width<Scalar>& chosen, const tile_task<Scalar>& task,
-                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out,
-                                       Scalar* onto) noexcept {
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
   while (walk.tiles_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
@@ -44,10 +43,6 @@ template <class Scalar>
       rest.sums = sums + tile * chosen.max_rows * chosen.vectors * family.lanes;
       if (out != nullptr) rest.out = out + place.out;
       rest.row_offset = place.out_offset;
-      if (onto != nullptr) {
-        rest.onto = onto + place.out;
-        family.add_earlier(rest);
-      }
       family.finish(rest);
     }
   }
@@ -75,84 +70,6 @@ inline constexpr std::size_t bytes_to_square = std::size_t{1} << 14U;
     step *= row->extent;
   }
   return true;
-}
-
-/// Do enough rows lie side by side on the left for tiles that need no offsets? Of what those form, a tenth at most may
-/// be formed twice.
-template <class Scalar>
-[[nodiscard]] inline bool pays_side_by_side(const tile_family<Scalar>& family, const product_shape& shape) noexcept {
-  const auto rows_of_tile = static_cast<std::ptrdiff_t>(family.rows_side_by_side);
-  const std::ptrdiff_t rows = shape.row[2].extent;
-  if (rows_of_tile == 0 || rows < rows_of_tile || shape.row[2].left != 1) return false;
-  return (rows + rows_of_tile - 1) / rows_of_tile * rows_of_tile * 10 <= rows * 11;
-}
-
-/// One panel of two whole vectors of columns in tiles of rows that lie side by side on the left. The last tile of a row
-/// loop forms some rows of the one before again.
-template <class Scalar>
-[[gnu::noinline]] void sweep_side_by_side(const tile_family<Scalar>& family, const product_shape& shape,
-                                          tile_task<Scalar> task, finish_task<Scalar> rest, Scalar* out,
-                                          Scalar* onto) noexcept {
-  const auto lanes = static_cast<std::ptrdiff_t>(family.lanes);
-  const auto most = static_cast<std::ptrdiff_t>(family.rows_side_by_side);
-  const rows& inner = shape.row[2];
-  const bool squares = rest.how.what == epilogue::kind::squares_store;
-  const bool joined = inner.out == 2 * lanes;
-  constexpr auto scalars_to_square = static_cast<std::ptrdiff_t>(bytes_to_square / sizeof(Scalar));
-  const std::ptrdiff_t rows_to_square = scalars_to_square / (2 * lanes);
-  rest.stored = rest.how.what == epilogue::kind::store || squares;
-  rest.step = inner.out;
-  std::ptrdiff_t packed[side_by_side_limit] = {};
-  std::ptrdiff_t out_offset[side_by_side_limit] = {};
-  for (std::ptrdiff_t row = 0; row < most; ++row) {
-    packed[row] = row * 2 * lanes;
-    out_offset[row] = row * inner.out;
-  }
-  rest.sum_offset = packed;
-  rest.row_offset = out_offset;
-  task.sum_offset = rest.stored ? out_offset : packed;
-  task.weight = rest.how.weight;
-  const std::ptrdiff_t inner_loops = task.reduce[3].extent * task.reduce[0].extent * task.reduce[1].extent;
-  task.earlier_together = static_cast<std::size_t>((most - 1) / inner_loops + 1);
-  const Scalar* const left = task.left;
-  Scalar* const sums = task.sums;
-  for (std::ptrdiff_t i = 0; i < shape.outer_row.extent; ++i) {
-    for (std::ptrdiff_t j = 0; j < shape.row[0].extent; ++j) {
-      for (std::ptrdiff_t k = 0; k < shape.row[1].extent; ++k) {
-        const Scalar* left_line = left + i * shape.outer_row.left + j * shape.row[0].left + k * shape.row[1].left;
-        const std::ptrdiff_t line = i * shape.outer_row.out + j * shape.row[0].out + k * shape.row[1].out;
-        std::ptrdiff_t squared = 0;  // rows
-        for (std::ptrdiff_t done = 0; done < inner.extent;) {
-          const std::ptrdiff_t first = done + most <= inner.extent ? done : inner.extent - most;
-          const std::ptrdiff_t fresh = first + most - done;
-          task.left = left_line + first;
-          Scalar* const here = out == nullptr ? nullptr : out + line + done * inner.out;
-          rest.out = here;
-          rest.rows = static_cast<std::size_t>(fresh);
-          if (onto != nullptr) {
-            task.onto = rest.onto = onto + line + done * inner.out;
-            task.earlier = here;
-            task.earlier_rows = joined ? rest.rows : 0;
-            if (!joined) family.add_earlier(rest);
-          }
-          if (rest.stored) task.sums = here - (done - first) * inner.out;
-          if (rest.how.what == epilogue::kind::add) fetch_to_add(rest, family.lanes);
-          family.side_by_side(task);
-          if (!rest.stored) {
-            rest.sums = sums + (done - first) * 2 * lanes;
-            family.finish(rest);
-          }
-          done += fresh;
-          if (squares && (done - squared >= rows_to_square || done == inner.extent)) {
-            rest.out = out + line + squared * inner.out;
-            rest.rows = static_cast<std::size_t>(done - squared);
-            family.finish(rest);
-            squared = done;
-          }
-        }
-      }
-    }
-  }
 }
 
 /// Panels of columns outside, tiles of rows inside: a panel of `right` stays in the cache while `left` passes by.
@@ -189,14 +106,9 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
     if (how.bias != nullptr) rest.bias = how.bias + column;
     task.right = right + column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
-    Scalar* const onto_panel = how.onto == nullptr ? nullptr : how.onto + column;
     tile_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
-    if (chosen.vectors == 2 && task.last == lanes && !(blocks && terms > block_terms<Scalar>(2 * lanes)) &&
-        pays_side_by_side(family, shape)) {
-      task.left = left;
-      sweep_side_by_side(family, shape, task, rest, out_panel, onto_panel);
-    } else if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel, onto_panel);
+    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
+      sweep_in_blocks(walk, family, reduce, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -219,10 +131,6 @@ void sweep(const tile_family<Scalar>& family, const product_shape& shape, const 
         task.row_offset = place.left_offset;
         if (out != nullptr) rest.out = out_panel + place.out;
         rest.row_offset = place.out_offset;
-        if (onto_panel != nullptr) {
-          rest.onto = onto_panel + place.out;
-          family.add_earlier(rest);
-        }
         if (rest.stored) {
           task.sums = rest.out;
           task.sum_offset = place.out_offset;

@@ -96,7 +96,7 @@ struct program {
     index kept_size = 0;                 ///< of it, what the plan instantiates
     index kept_part = 0, kept_tile = 0;  ///< elements that a sample keeps by plan, late ones' not: kept_places.hpp
     bool has_late = false;               ///< are gradients of some leaf formed late?
-    index scaled_size = 0;  ///< the largest delta of a sample, or what filtering its gradient in pairs takes
+    index scaled_size = 0;               ///< the largest delta of a sample
     index panel_size = 0;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
@@ -226,7 +226,6 @@ struct program {
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
         row.whole_view = sees_everything_once(row.map);
         choose_winograd(row);
-        row.in_pairs = fits_in_pairs(row.map) && pays_in_pairs(extents_in_pairs(row.map));
         widen(value_halo[t.storage[row.in]], halo_of_input(row));
       }
     }
@@ -286,7 +285,7 @@ struct program {
           continue;
         }
         row.forward_panel = t.panel_size;
-        t.panel_size += row.in_pairs ? 9 * extents_in_pairs(row.map).kernels() : panel_elements(row, row.winograd_rows);
+        t.panel_size += panel_elements(row, row.winograd_rows);
         row.backward_panel = t.panel_size;
         if (row.input_gradient || row.map.adjoint) t.panel_size += panel_elements(row, row.winograd_dx_rows);
       } else if (row.kind == node_kind::general || row.kind == node_kind::tiled) {

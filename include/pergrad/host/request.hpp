@@ -5,6 +5,7 @@
 // table which sums to form, what to do with each sample's facts, and where rows go.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,14 +33,21 @@ struct sample_facts {
 /// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
 template <class Scalar>
 struct sum_request {
-  bool unit = true;  ///< every weight is 1: nothing else is asked of the samples
+  bool is_plain = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
   const void* weigher = nullptr;
-  void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
-  Scalar* out = nullptr;    ///< parameter_count values, PyTorch's order
+  void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
+  int unit = 0;        ///< weights count in units of 2^unit
+  int grid_steps = 0;  ///< with `integers`: a unit has 2^grid_steps steps
+  Scalar* out = nullptr;  ///< parameter_count values, PyTorch's order
+  /// Not null: every sample's share is rounded to whole steps by itself and added to these, in the place of `out`.
+  std::int64_t* integers = nullptr;
   double scale = 1;         ///< public factor on the finished sum
   bool accumulate = false;  ///< add to `out` instead of overwriting it
+
+  /// What a weighted gradient is multiplied by before it is rounded.
+  [[nodiscard]] double steps() const noexcept { return static_cast<double>(std::int64_t{1} << grid_steps); }
 };
 
 /// One consumer of per-sample facts.
@@ -95,8 +103,24 @@ struct run_request {
   /// Does anything depend on a sample's gradient as such, its norm at least?
   [[nodiscard, gnu::noinline]] bool needs_facts() const {
     bool wanted = norms || rows != nullptr || direction != nullptr;
-    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
+    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].is_plain || sums[k].squares;
     return wanted;
+  }
+  /// Has any sample a weight of its own? Then the way of an addend to a sum is short (tape.hpp, `part_samples`).
+  [[nodiscard]] bool has_weights() const {
+    bool weighted = false;
+    for (std::size_t k = 0; k < sum_count; ++k) weighted = weighted || !sums[k].is_plain;
+    return weighted;
+  }
+  /// The most samples whose rounded shares an integer of a lane can add up.
+  [[nodiscard]] index most_samples_of_integers() const {
+    index most = index{1} << 20;
+    for (std::size_t k = 0; k < sum_count; ++k) {
+      if (sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+        most = std::min(most, index{1} << std::max(0, 30 - sums[k].grid_steps));
+      }
+    }
+    return most;
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {

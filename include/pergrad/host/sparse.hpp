@@ -218,13 +218,19 @@ inline void for_each_segment(const sparse_leaf& leaf, const segments<Scalar>& of
   }
 }
 
-/// table += weight G_b, or weight G_b^2, for the segments first .. last - 1.
-template <class Scalar>
+/// table += weight G_b, or weight G_b^2, for the segments first .. last - 1. The table may be in double.
+template <class Scalar, class Sum>
 inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, index first, index last, Scalar weight,
-                         bool squared, Scalar* table) noexcept {
+                         bool squared, Sum* table) noexcept {
   for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
-    Scalar* to = table + place;
-    if (squared) {
+    Sum* to = table + place;
+    if constexpr (!std::is_same_v<Sum, Scalar>) {
+      const auto factor = static_cast<Sum>(weight);
+      for (index i = 0; i < leaf.width; ++i) {
+        const auto value = static_cast<Sum>(static_cast<Scalar>(count * row[i]));
+        to[i] += factor * (squared ? value * value : value);
+      }
+    } else if (squared) {
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         const vector<Scalar> value = splat(count) * lanes.load(row + i);
         lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
@@ -233,6 +239,16 @@ inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, in
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         lanes.store(to + i, lanes.load(to + i) + splat(weight) * (splat(count) * lanes.load(row + i)));
       });
+    }
+  });
+}
+/// table += round(factor G_b) for the segments first .. last - 1.
+template <class Scalar>
+inline void add_rounded_segments(const sparse_leaf& leaf, const segments<Scalar>& of, index first, index last,
+                                 double factor, std::int64_t* table) noexcept {
+  for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
+    for (index i = 0; i < leaf.width; ++i) {
+      table[place + i] += nearest_integer(factor * static_cast<double>(static_cast<Scalar>(count * row[i])));
     }
   });
 }

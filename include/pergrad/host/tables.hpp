@@ -8,7 +8,6 @@
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/gradients/plan.hpp>
-#include <pergrad/host/gram_extents.hpp>
 #include <pergrad/host/product_shape.hpp>
 #include <pergrad/shape.hpp>
 
@@ -78,7 +77,6 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of tiles that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -127,7 +125,6 @@ struct outer_leaf {
   view_axis view_plane{};  ///< around `view`: the planes of a volume
   step_axis step[2];
   step_axis step_plane{};  ///< around `step`
-  pixel_axis pixels[2];    ///< of a convolution that moves by a pixel, along the axes of `step`
   index outputs = 1;
   index delta_stride = 1;      ///< not 1 only for a general layer whose factors are scattered
   index parameter_output = 0;  ///< step of an output in PyTorch's order
@@ -135,7 +132,6 @@ struct outer_leaf {
   index native = 0;            ///< first element in the native order, in which deferred leaves come last
   norm_method method = norm_method::instantiate;
   tied_use use;
-  bool in_pairs = false;  ///< a sample's gradient is filtered in pairs, pairs.hpp
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   index kept = 0;     ///< first element among what a sample keeps where the plan decides; late: see kept_rooms.hpp
   bool kept_for_tile = false;  ///< its gradient, or one that joins it, is formed before the tile is cut into parts
@@ -155,9 +151,6 @@ struct outer_leaf {
   }
   [[nodiscard]] constexpr index size() const noexcept { return groups * view_width() * outputs; }
   [[nodiscard]] constexpr index native_count() const noexcept { return size(); }
-  [[nodiscard]] constexpr gram_extents gram() const noexcept {
-    return gram_of(positions(), view_width(), pixels, view[2].extent, outputs);
-  }
   /// The product that forms G natively: rows are the view, columns the outputs, the reduction runs over samples and
   /// positions; of deltas that lie `delta_sample`, `steps` and `plane` apart.
   [[nodiscard, gnu::noinline]] constexpr product_shape gradient_shape(index samples, index delta_sample,
@@ -177,7 +170,7 @@ struct outer_leaf {
   constexpr void find_one_sample() noexcept { one_sample = gradient_shape(1, 0, step, step_plane); }
   [[nodiscard]] constexpr block_size block() const noexcept {
     return {static_cast<std::size_t>(positions()), static_cast<std::size_t>(view_width()),
-            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups), gram().work(outputs)};
+            static_cast<std::size_t>(outputs), static_cast<std::size_t>(groups)};
   }
 };
 

@@ -36,7 +36,6 @@ namespace product_detail {
 
 /// Of any family: the most rows of a tile, the bytes of a vector, and the most bytes of a tile's sums.
 inline constexpr std::size_t tile_rows_limit = 10;
-inline constexpr std::size_t side_by_side_limit = 16;  // of rows that lie side by side on the left
 inline constexpr std::size_t widest_vector_bytes = PERGRAD_BEST_FAMILY == 2 ? 64 : 32;
 inline constexpr std::size_t tile_bytes_limit = 32 * widest_vector_bytes;
 
@@ -54,12 +53,6 @@ struct tile_task {
   bool resumes = false;                        // `sums` holds what earlier terms of the reduction gave
   std::ptrdiff_t left_ahead = 0;               // from a term on the left to what to fetch into the cache meanwhile
   std::ptrdiff_t right_ahead = 0;              // from one on the right to what wide tiles fetch into the second cache
-  // Of rows side by side: so many rows of what lies in their sums' place are added to `onto`, times a weight.
-  std::size_t earlier_rows = 0;
-  std::size_t earlier_together = 0;  // for each innermost loop
-  const Scalar* earlier = nullptr;
-  Scalar* onto = nullptr;
-  Scalar weight = 0;
 };
 
 /// The sums of a tile and what becomes of them; of several tiles where the kernel has left them in `out` and squares
@@ -77,7 +70,6 @@ struct finish_task {
   const std::ptrdiff_t* sum_offset = nullptr;  // of `sums`, one for each row
   bool stored = false;                         // the kernel has left its sums in `out`
   std::ptrdiff_t step = 0;                     // stored: from row to row of the output
-  Scalar* onto = nullptr;                      // what `out` holds before is added there, if not null
 };
 
 /// The squares of those sums added up, whatever floats they are: each is squared in double.
@@ -114,10 +106,6 @@ struct tile_family {
   std::size_t lanes;
   tile_width<Scalar> widths[4];
   void (*finish)(const finish_task<Scalar>&) noexcept;
-  void (*add_earlier)(const finish_task<Scalar>&) noexcept;
-  std::size_t
-      rows_side_by_side;  // of the tile of two vectors for rows that lie side by side on the left; 0: there is none
-  tile_function<Scalar> side_by_side;
 
   /// The width whose tiles hold the most sums on average: they hide the latency of a multiply-add and reuse what is
   /// read. Wide tiles have whole vectors only; of `columns_left` columns the last ones may leave a narrow one's last

@@ -173,64 +173,6 @@ struct micro_kernel<Scalar, Rows, Vectors, std::index_sequence<Row...>, std::ind
   }
 };
 
-/// Rows of the tile for rows that lie side by side on the left. They need no offsets, so there may be more of them: as
-/// many as leave registers for two vectors on the right and one number. 64 rows are five such tiles.
-inline constexpr std::size_t rows_side_by_side = vector_bytes == 64 ? 13 : 0;
-
-/// The micro-kernel for them, two vectors wide. Sums that take the place of earlier ones: those are added up meanwhile,
-/// a few for every innermost loop, so that they come from beyond the first cache while others are multiplied.
-template <class Scalar, std::size_t... Row, std::size_t... Slot>
-[[gnu::always_inline]] inline void steps_side_by_side(const product_detail::tile_task<Scalar>& task,
-                                                      std::index_sequence<Row...>,
-                                                      std::index_sequence<Slot...> slots) noexcept {
-  constexpr std::size_t lanes = vector_lanes<Scalar>;
-  constexpr std::ptrdiff_t offset[] = {static_cast<std::ptrdiff_t>(Row)...};
-  const first_lanes<Scalar> last{lanes};
-  vector<Scalar> sums[sizeof...(Slot)] = {};
-  const loop* const reduce = task.reduce;
-  const vector<Scalar> weight = splat(task.weight);
-  const Scalar* earlier = task.earlier;
-  Scalar* onto = task.onto;
-  std::size_t waiting = task.earlier_rows;
-  const std::size_t together = task.earlier_together;
-  for (std::ptrdiff_t k = 0; k < reduce[3].extent; ++k) {
-    for (std::ptrdiff_t i = 0; i < reduce[0].extent; ++i) {
-      for (std::ptrdiff_t j = 0; j < reduce[1].extent; ++j) {
-        const std::size_t rows = waiting < together ? waiting : together;
-        waiting -= rows;
-        for (std::size_t n = 0; n < rows; ++n) {
-          store(onto, load(onto) + weight * load(earlier));
-          store(onto + lanes, load(onto + lanes) + weight * load(earlier + lanes));
-          earlier += 2 * lanes;
-          onto += 2 * lanes;
-        }
-        const Scalar* left = task.left + k * reduce[3].left + i * reduce[0].left + j * reduce[1].left;
-        const Scalar* right = task.right + k * reduce[3].right + i * reduce[0].right + j * reduce[1].right;
-        innermost<sizeof...(Row), 2, true>(reduce[2].extent, task, offset, last, left, right, sums,
-                                           std::make_index_sequence<2>{}, slots);
-      }
-    }
-  }
-  Scalar* const to = task.sums;
-  const std::ptrdiff_t step = task.sum_offset[1];
-  Scalar* at = nullptr;
-  ((at = Slot % 2 == 0 ? to + static_cast<std::ptrdiff_t>(Slot / 2) * step : at + lanes, store(at, sums[Slot])), ...);
-}
-
-template <class Scalar, std::size_t Rows>
-void tile_side_by_side(const product_detail::tile_task<Scalar>& task) noexcept {
-  steps_side_by_side(task, std::make_index_sequence<Rows>{}, std::make_index_sequence<2 * Rows>{});
-}
-
-template <class Scalar>
-constexpr product_detail::tile_function<Scalar> find_side_by_side() noexcept {
-  if constexpr (rows_side_by_side > 0) {
-    return &tile_side_by_side<Scalar, rows_side_by_side>;
-  } else {
-    return nullptr;
-  }
-}
-
 /// The tiles of one width, by their rows.
 template <class Scalar, std::size_t Vectors, class Rows = std::make_index_sequence<max_rows(Vectors)>>
 struct width;
@@ -249,10 +191,7 @@ inline constexpr product_detail::tile_family<Scalar> family{
     vector_lanes<Scalar>,
     {width<Scalar, 1>::value, width<Scalar, 2>::value, width<Scalar, is_fallback ? 2 : 4>::value,
      width<Scalar, is_fallback ? 2 : 8>::value},
-    &finish<Scalar>,
-    &add_earlier<Scalar>,
-    rows_side_by_side,
-    find_side_by_side<Scalar>()};
+    &finish<Scalar>};
 
 }
 

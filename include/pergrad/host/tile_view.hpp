@@ -18,17 +18,33 @@
 #include <pergrad/host/product.hpp>
 #include <pergrad/host/transpose.hpp>
 #include <pergrad/privacy/chacha20.hpp>
+#include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/purpose.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// Where a run's randomness inside layers comes from: a key and a logical step. Without a key, layers behave as in
-/// evaluation: dropout does nothing.
+/// Where a run's randomness inside layers comes from. Without a stream, layers behave as in evaluation: dropout does
+/// nothing.
 struct layer_randomness {
-  const chacha_key* key = nullptr;
-  std::uint64_t step = 0;
+  layer_randomness() = default;
+  explicit layer_randomness(const detail::secret_stream& stream) noexcept : stream_{stream} {}
   friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
+
+  [[nodiscard]] bool is_random() const noexcept { return !(stream_ == detail::secret_stream{}); }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
+  /// element are nonce and counter under it. Precondition: is_random().
+  void bits(std::uint32_t record, std::uint32_t layer, std::size_t first,
+            std::span<std::uint32_t> to) const noexcept {
+    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(random_purpose::dropout), record);
+    chacha_key own;
+    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
+    chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
+  }
+
+ private:
+  detail::secret_stream stream_;
 };
 
 namespace on_host {
@@ -94,17 +110,10 @@ struct tile_view {
   layer_randomness randomness;
   const std::uint32_t* records = nullptr;
   std::uint32_t layer_number = 0;
-  [[nodiscard]] bool is_random() const noexcept { return randomness.key != nullptr; }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
-  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
-  /// element are nonce and counter under it.
+  [[nodiscard]] bool is_random() const noexcept { return randomness.is_random(); }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16, of one sample.
   void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
-    const chacha_block seed =
-        chacha20_block(*randomness.key, make_nonce(random_purpose::dropout, randomness.step), records[sample]);
-    chacha_key own;
-    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
-    const chacha_nonce nonce = make_nonce(random_purpose::dropout, layer_number);
-    chacha20_keystream(own, nonce, first / 16, bits);
+    randomness.bits(records[sample], layer_number, first, bits);
   }
 
   /// out = left times right, as `shape` says (product.hpp).

@@ -105,27 +105,7 @@ inline void transpose(const Scalar* from, index from_step, index rows, index col
   }
 }
 
-/// The sums of rows `First`, `First + 1`, ...: of each, in the lanes whose bits below `Step` number it.
-template <class Scalar, std::size_t Step, std::size_t First>
-[[nodiscard, gnu::always_inline]] inline vector<Scalar> fold(const Scalar* from, index from_step) noexcept {
-  if constexpr (Step == 1) {
-    return load(from + static_cast<index>(First) * from_step);
-  } else {
-    constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-    const vector<Scalar> a = fold<Scalar, Step / 2, First>(from, from_step);
-    const vector<Scalar> b = fold<Scalar, Step / 2, First + Step / 2>(from, from_step);
-    return lower<Step / 2>(a, b, lanes) + upper<Step / 2>(a, b, lanes);
-  }
-}
-
 }  // namespace transpose_detail
-
-/// The sums of the rows of a square of as many vectors as each has lanes: what turning it would make columns of is
-/// added up on the way.
-template <class Scalar>
-[[nodiscard]] inline vector<Scalar> sums_of_rows(const Scalar* from, index from_step) noexcept {
-  return transpose_detail::fold<Scalar, transpose_detail::side<Scalar>, 0>(from, from_step);
-}
 
 /// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
 template <class Scalar>

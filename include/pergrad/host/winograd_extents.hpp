@@ -7,7 +7,6 @@
 
 #include <pergrad/detail/layout.hpp>
 #include <pergrad/gradients/factors.hpp>
-#include <pergrad/host/pairs_extents.hpp>
 #include <pergrad/host/tables.hpp>
 #include <pergrad/host/windows.hpp>
 #include <pergrad/shape.hpp>
@@ -100,7 +99,6 @@ constexpr void choose_winograd(node_row& row) noexcept {
 [[nodiscard]] constexpr halo halo_of_input(const node_row& row) {
   if (row.map.adjoint) return backward_halo(row.map);
   const halo around = forward_halo(row.map);
-  if (row.in_pairs) return with_whole_pairs(around, extents_in_pairs(row.map));
   return row.winograd_rows > 0 ? with_whole_patches(around, winograd_forward(row.map)) : around;
 }
 [[nodiscard]] constexpr halo halo_of_delta(const node_row& row) {
@@ -124,7 +122,6 @@ constexpr index choose_winograd_rooms(Tables& t) noexcept {
   for (node_row& row : t.nodes) {
     room_of(row.winograd_rows, winograd_forward(row.map));
     room_of(row.winograd_dx_rows, winograd_backward(row.map));
-    if (row.in_pairs) most = std::max(most, extents_in_pairs(row.map).forward_room());
   }
   return most;
 }

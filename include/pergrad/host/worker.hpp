@@ -53,8 +53,6 @@ struct worker {
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
   kept_rooms<Network> kept{request, takes_turns, forms_deferred(request) ? table.native_size : table.lane_size,
                            workspace, tape_access::kept(tape) + static_cast<index>(number) * tape_type::kept_stride};
-  scalar* waiting = nullptr;  ///< the sum that the late gradients of the sample before have not joined yet
-  std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> late_weights{};
   leaf_sums<Network> leaves{request, workspace, kept, room};
   chunk_segments<Network> sparse{tape, number, chunk_first, workspace};
 
@@ -115,13 +113,7 @@ struct worker {
         for (std::size_t k = 0; k != table.outer_count; ++k) {
           if (table.outer[k].late) collect_outer(pass, table.outer[k], b, b + 1);
         }
-        // Where there is one sum, a sample's late gradients join it while the next sample's take their room.
-        waiting = request.sum_count == 1 && b + 1 < end ? sums : nullptr;
-        if (waiting == nullptr) {
-          add_late(pass, first, b, sums);
-        } else {
-          weigh(pass, request.sums[0], first, b, late_weights.data());
-        }
+        add_late(pass, first, b, sums);
       }
     }
     observe(pass, first, begin, end);
@@ -205,7 +197,7 @@ struct worker {
           break;
         default: {
           scalar* gradient = in_one_room(leaf) ? kept.late_gradient(leaf) : kept.gradient(b, leaf);
-          const double squared = form_gradient<Network>(kernel, b, gradient, room, before(leaf));
+          const double squared = form_gradient<Network>(kernel, b, gradient, room);
           if (leaf.use.first) to.squared += squared;
           if constexpr (table.deferred_count > 0) {
             if (leaf.deferred) to += kernel.rounding(b);  // the sum is not made of what is kept here
@@ -215,14 +207,6 @@ struct worker {
         }
       }
     }
-  }
-
-  /// Where the gradient goes in whose room a block's is formed.
-  [[nodiscard]] epilogue::earlier<scalar> before(const outer_leaf& leaf) const noexcept {
-    if (waiting == nullptr || !leaf.late) return {};
-    const scalar weight = late_weights[request.sums[0].per_layer ? table.layer_group[leaf.node] : 0];
-    if (weight == 0) return {};  // not multiplied: a non-finite gradient must contribute nothing
-    return {weight, waiting + leaf.native};
   }
 
   template <class Leaf>
@@ -259,25 +243,25 @@ struct worker {
 
   [[gnu::noinline]] void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b,
                                scalar* weights) {
-    if (sum.unit) {
+    if (sum.is_plain) {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
     } else {
-      sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
+      sum.weigh(sum.weigher, facts_of(pass, first, b), sum.unit, weights);
     }
   }
 
   /// The late gradients of a sample, before the next sample's take their room.
   [[gnu::noinline]] void add_late(passes<Network>& pass, std::size_t first, index b, scalar* sums) {
+    std::array<scalar, std::max<std::size_t>(1, table.layer_groups)> weights{};
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
-      weigh(pass, sum, first, b, late_weights.data());
+      weigh(pass, sum, first, b, weights.data());
       for (std::size_t k = 0; k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
-        const scalar weight = late_weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
+        const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
-                      static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
+        leaves.add_gradient(sum, leaf, weight, kept.late_gradient(leaf), sums + static_cast<index>(s) * table.lane_size);
       }
     }
   }
@@ -288,7 +272,7 @@ struct worker {
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
-        if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
+        if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         note_weights(pass, s, first, begin, end);
         form_sum(pass, sum, first, begin, end, sums + static_cast<index>(s) * table.lane_size);
       }
@@ -315,7 +299,7 @@ struct worker {
   }
   /// Ghost clipping forms a sum with one weight a sample by a second pass.
   [[nodiscard]] bool needs_a_second_pass(const sum_request<scalar>& sum) const noexcept {
-    return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
+    return request.strategy == strategy_kind::ghost && !sum.is_plain && !sum.per_layer && sum.integers == nullptr;
   }
 
   void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
@@ -344,9 +328,15 @@ struct worker {
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
         if (in_one_room(leaf)) return;
-        leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
-      } else if (request_sum.unit) {
-        add_gradients<Network>(kernel, end - begin, sum + leaf.native, room);
+        leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
+      } else if (request_sum.integers != nullptr) {
+        for (index b = begin; b < end; ++b) {
+          if (leaf_weights[static_cast<std::size_t>(b)] == 0) continue;
+          kernel.instantiate(b - begin, room);
+          leaves.add_gradient(request_sum, leaf, leaf_weights[static_cast<std::size_t>(b)], room, sum);
+        }
+      } else if (request_sum.is_plain) {
+        kernel.add_sum(end - begin, sum + leaf.native, room);
       } else {
         for (index b = begin; b < end; ++b) {
           if (leaf_weights[static_cast<std::size_t>(b)] == 0 && !finite(pass, first, b)) pass.erase(leaf.node, b);
@@ -359,7 +349,7 @@ struct worker {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
-      leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
+      leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
     }
   }
 };

@@ -14,6 +14,8 @@ namespace pergrad::inline v0_1 {
 
 /// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`. PyTorch: `nn.AdaptiveAvgPool1d`.
 template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {};
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool1d";
+};
 
 }  // namespace pergrad::inline v0_1

@@ -14,6 +14,8 @@ namespace pergrad::inline v0_1 {
 
 /// `adaptive_avg_pool2d<Height, Width>` on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
 template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {};
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool2d";
+};
 
 }  // namespace pergrad::inline v0_1

@@ -14,6 +14,8 @@ namespace pergrad::inline v0_1 {
 
 /// `adaptive_avg_pool3d<Depth, Height, Width>` on `{channels, depth, height, width}`. PyTorch: `nn.AdaptiveAvgPool3d`.
 template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {};
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+  static constexpr const char* name = "adaptive_avg_pool3d";
+};
 
 }  // namespace pergrad::inline v0_1

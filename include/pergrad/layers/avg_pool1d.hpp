@@ -13,6 +13,8 @@ namespace pergrad::inline v0_1 {
 /// `avg_pool1d<Kernel, Options...>` on `{channels, positions}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
 template <std::size_t Kernel, class... Options>
-struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {};
+struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool1d";
+};
 
 }  // namespace pergrad::inline v0_1

@@ -11,6 +11,8 @@ namespace pergrad::inline v0_1 {
 /// `avg_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool3d` with its default `count_include_pad=True`.
 template <extent Kernel, class... Options>
-struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {};
+struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
+  static constexpr const char* name = "avg_pool3d";
+};
 
 }  // namespace pergrad::inline v0_1

@@ -21,6 +21,7 @@ namespace pergrad::inline v0_1 {
 /// of a vector, the channels of `{channels, positions}`, of an image or of a volume. `frozen<channel_affine>` is a
 /// batch norm with fixed statistics. Parameters: all gains, then all shifts, at first 1 and 0.
 struct channel_affine {
+  static constexpr const char* name = "channel_affine";
   static constexpr bool on_tiles = true;
   static constexpr bool stored_order = true;
   static constexpr bool channels_first = true;

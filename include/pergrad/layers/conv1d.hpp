@@ -17,6 +17,8 @@ namespace pergrad::inline v0_1 {
 /// (positions, features). Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
 /// `nn.Conv1d` with zero padding; parameters: weight `[Channels, channels / groups, Kernel]`, then bias.
 template <std::size_t Channels, std::size_t Kernel, class... Options>
-struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {};
+struct conv1d : detail::convolution<1, Channels, extent{Kernel}, Options...> {
+  static constexpr const char* name = "conv1d";
+};
 
 }  // namespace pergrad::inline v0_1

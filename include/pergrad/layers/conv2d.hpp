@@ -17,6 +17,8 @@ namespace pergrad::inline v0_1 {
 /// width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch: `nn.Conv2d`
 /// with zero padding; parameters: weight `[Channels, channels / groups, height, width]`, then bias.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {};
+struct conv2d : detail::convolution<2, Channels, Kernel, Options...> {
+  static constexpr const char* name = "conv2d";
+};
 
 }  // namespace pergrad::inline v0_1

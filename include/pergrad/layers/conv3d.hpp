@@ -17,6 +17,8 @@ namespace pergrad::inline v0_1 {
 /// height, width}`. Options in any order: `stride<>`, `padding<>`, `dilation<>`, `groups<>`, `no_bias`. PyTorch:
 /// `nn.Conv3d` with zero padding; parameters: weight `[Channels, channels / groups, depth, height, width]`, then bias.
 template <std::size_t Channels, extent Kernel, class... Options>
-struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {};
+struct conv3d : detail::convolution<3, Channels, Kernel, Options...> {
+  static constexpr const char* name = "conv3d";
+};
 
 }  // namespace pergrad::inline v0_1

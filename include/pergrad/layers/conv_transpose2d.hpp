@@ -23,6 +23,7 @@ namespace pergrad::inline v0_1 {
 /// `nn.ConvTranspose2d`; parameters: weight `[channels, Channels / groups, height, width]`, then bias `[Channels]`.
 template <std::size_t Channels, extent Kernel, class... Options>
 struct conv_transpose2d {
+  static constexpr const char* name = "conv_transpose2d";
   static constexpr detail::window_options options = detail::gather_options<Options...>().on(2);
   static constexpr extent kernel = detail::on_axes(Kernel, 2, 1);
 

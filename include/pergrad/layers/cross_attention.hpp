@@ -32,6 +32,7 @@ namespace detail {
 /// The node in which the branches of a `cross_attention` meet: `{positions, features}` and `{positions, features}`.
 template <std::size_t Heads, class... Options>
 struct attention_to_memory {
+  static constexpr const char* name = "cross_attention";
   static constexpr bool on_tiles = true;
   static constexpr attention_options options = gather_attention_options<Options...>();
 
@@ -66,8 +67,7 @@ struct attention_to_memory {
     const operand query{source::saved, static_cast<std::size_t>(at.query), features};
     const operand keys{source::saved, key + static_cast<std::size_t>(at.extra) * 2 * features, 2 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context),
-                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
     factor_list<3 + (options.bias ? 3U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, features, query, features, {source::activation, 0, features});
@@ -96,7 +96,7 @@ struct attention_to_memory {
     project(tile, of_memory(tile, at), tile.x2, tile.transposed(1), bias == nullptr ? nullptr : bias + at.features);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       set_learned_key(tile, at, b);
-      attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     project_context(tile, at, tile.transposed(2), options.bias);
   }
@@ -105,7 +105,7 @@ struct attention_to_memory {
     const attention_layout at = lay_out(tile.in, tile.in2);
     project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
+      attend_backward(tile, at, b, tile.length(b), tile.length2(b) + at.extra);
     }
     if (tile.wants_dx) project_backward(tile, of_queries(tile, at), tile.parameters, tile.dx);
     if (tile.wants_dx2) {

@@ -19,6 +19,7 @@ namespace pergrad::inline v0_1 {
 /// `dp_sgd`; elsewhere, as in evaluation, it changes nothing.
 template <class Probability>
 struct dropout {
+  static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }

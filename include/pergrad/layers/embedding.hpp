@@ -77,6 +77,7 @@ void initialise_table(const Initialiser& initialiser, std::uint64_t first, std::
 /// `padding_idx<Id>`. PyTorch: `nn.Embedding(vocabulary, Dim)`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
 struct embedding {
+  static constexpr const char* name = "embedding";
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
   static constexpr detail::table_options options = detail::gather_table_options<Options...>();

@@ -23,6 +23,7 @@ namespace pergrad::inline v0_1 {
 /// none is 0. PyTorch: `nn.EmbeddingBag(vocabulary, Dim, mode="mean")`; parameters: weight `[vocabulary, Dim]`.
 template <std::size_t Dim, class... Options>
 struct embedding_bag {
+  static constexpr const char* name = "embedding_bag";
   static constexpr bool on_tiles = true;
   static constexpr bool takes_ids = true;
   static constexpr bool knows_lengths = true;

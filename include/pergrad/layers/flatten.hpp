@@ -8,6 +8,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Flatten`. No value moves: an executor reads the image through the next layer's view.
 struct flatten {
+  static constexpr const char* name = "flatten";
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.size()}; }
 };

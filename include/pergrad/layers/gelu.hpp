@@ -10,6 +10,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.GELU`, the exact form with erf.
 struct gelu {
+  static constexpr const char* name = "gelu";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
 

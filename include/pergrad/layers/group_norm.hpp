@@ -21,6 +21,7 @@ namespace pergrad::inline v0_1 {
 /// 0.
 template <std::size_t Groups, class... Options>
 struct group_norm : detail::grouped_norm<Groups, Options...> {
+  static constexpr const char* name = "group_norm";
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return Groups == 0 ? detail::mistake::zero_is_no_size : detail::grouped_norm<Groups, Options...>::check(in);
   }

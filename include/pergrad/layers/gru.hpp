@@ -21,6 +21,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct gru_cell {
+  static constexpr const char* name = "gru";
+  static constexpr const char* name_reversed = "gru_reversed";
   static constexpr std::size_t gates = 3;
   static constexpr std::size_t area = 4;  ///< n, r, z, q_n: the last three are what meets the state
   static constexpr std::size_t states = 1;

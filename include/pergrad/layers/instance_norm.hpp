@@ -32,12 +32,18 @@ struct instance_norm : grouped_norm<0, Options...> {
 /// 1/100000). PyTorch: `nn.InstanceNorm1d(channels, affine=True)`; with `no_affine` PyTorch's own default,
 /// `affine=False`. Parameters: weight, then bias, one a channel, at first 1 and 0.
 template <class... Options>
-struct instance_norm1d : detail::instance_norm<2, Options...> {};
+struct instance_norm1d : detail::instance_norm<2, Options...> {
+  static constexpr const char* name = "instance_norm1d";
+};
 /// The same on `{channels, height, width}`. PyTorch: `nn.InstanceNorm2d(channels, affine=True)`.
 template <class... Options>
-struct instance_norm2d : detail::instance_norm<3, Options...> {};
+struct instance_norm2d : detail::instance_norm<3, Options...> {
+  static constexpr const char* name = "instance_norm2d";
+};
 /// The same on `{channels, depth, height, width}`. PyTorch: `nn.InstanceNorm3d(channels, affine=True)`.
 template <class... Options>
-struct instance_norm3d : detail::instance_norm<4, Options...> {};
+struct instance_norm3d : detail::instance_norm<4, Options...> {
+  static constexpr const char* name = "instance_norm3d";
+};
 
 }  // namespace pergrad::inline v0_1

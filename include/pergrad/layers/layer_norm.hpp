@@ -15,6 +15,8 @@ namespace pergrad::inline v0_1 {
 /// 1/100000). PyTorch: `nn.LayerNorm(shape[-K:])`; parameters: weight, then bias, each of the normalised axes' size; at
 /// first 1 and 0. Positions of samples with lengths of their own are normalised one by one.
 template <class... Options>
-struct layer_norm : detail::row_norm<true, Options...> {};
+struct layer_norm : detail::row_norm<true, Options...> {
+  static constexpr const char* name = "layer_norm";
+};
 
 }  // namespace pergrad::inline v0_1

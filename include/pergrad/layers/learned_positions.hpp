@@ -18,6 +18,7 @@ namespace pergrad::inline v0_1 {
 /// On `{positions, features}`; keeps the shape. Parameters: the table `[positions, features]`. PyTorch: `x +
 /// self.table[:x.shape[1]]`; first values as those of `nn.Embedding`, N(0, 1).
 struct learned_positions : detail::added_table {
+  static constexpr const char* name = "learned_positions";
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     return list_factors(elementwise_sum(1, in.size(), {source::backprop}));

@@ -15,6 +15,7 @@ namespace pergrad::inline v0_1 {
 /// PyTorch: `nn.Linear`; parameters: weight `[Outputs, features]`, then bias.
 template <std::size_t Outputs, class... Options>
 struct linear {
+  static constexpr const char* name = "linear";
   static constexpr detail::window_options options = detail::gather_options<Options...>();
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {

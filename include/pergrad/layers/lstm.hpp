@@ -22,6 +22,8 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 struct lstm_cell {
+  static constexpr const char* name = "lstm";
+  static constexpr const char* name_reversed = "lstm_reversed";
   static constexpr std::size_t gates = 4;
   static constexpr std::size_t area = 4;  ///< i, f, g, o
   static constexpr std::size_t states = 2;

@@ -11,6 +11,8 @@ namespace pergrad::inline v0_1 {
 /// `max_pool3d<Kernel, Options...>` on `{channels, depth, height, width}`; options `stride<>` (default: the kernel),
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool3d` with its tie rule: first in row order.
 template <extent Kernel, class... Options>
-struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {};
+struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
+  static constexpr const char* name = "max_pool3d";
+};
 
 }  // namespace pergrad::inline v0_1

@@ -14,6 +14,7 @@ namespace pergrad::inline v0_1 {
 /// `{positions, features}` to `{features}`: the mean over the positions that are there; over none (a convolution may
 /// leave none of a short sample) it is 0. PyTorch: `x.mean(dim=1)`.
 struct mean_over_positions {
+  static constexpr const char* name = "mean_over_positions";
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
 

@@ -30,6 +30,7 @@ namespace pergrad::inline v0_1 {
 /// `[features, features]`, out_proj.bias. Positions beyond a sample's length are not seen by any other.
 template <std::size_t Heads, class... Options>
 struct multihead_attention {
+  static constexpr const char* name = "multihead_attention";
   static constexpr bool on_tiles = true;
   static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
 
@@ -52,8 +53,7 @@ struct multihead_attention {
     const std::size_t features = in.e1;
     const operand projected{source::saved, static_cast<std::size_t>(at.query), 3 * features};
     const operand backprop{source::backprop, 0, features};
-    const operand context{source::saved, static_cast<std::size_t>(at.context),
-                          static_cast<std::size_t>(at.context_position), static_cast<std::size_t>(at.context_feature)};
+    const operand context{source::saved, static_cast<std::size_t>(at.context), features};
     factor_list<2 + (options.bias ? 2U : 0U) + (options.kv_bias ? 1U : 0U)> list;
     std::size_t count = 0;
     list[count++] = outer_sum(in.e0, 3 * features, projected, features, {source::activation, 0, features});
@@ -77,7 +77,7 @@ struct multihead_attention {
                     options.bias ? tile.parameters + at.bias : nullptr);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       detail::set_learned_key(tile, at, b);
-      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     detail::project_context(tile, at, tile.transposed(1), options.bias);
   }
@@ -86,7 +86,7 @@ struct multihead_attention {
     const detail::attention_layout at = lay_out(tile.in);
     detail::project_context_backward(tile, at);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
-      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b) + at.extra);
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b) + at.extra);
     }
     if (tile.wants_dx) detail::project_backward(tile, inputs(tile, at), tile.parameters, tile.dx);
   }

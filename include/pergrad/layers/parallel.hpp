@@ -62,7 +62,7 @@ struct concatenation {
 
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
-  static constexpr const char* described_as = "both branches, joined along features";
+  static constexpr const char* name = "parallel";
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -80,8 +80,8 @@ struct concatenate : concatenation<true> {
 
 /// Along the first axis, whatever the rank.
 struct concatenate_channels : concatenation<false> {
+  static constexpr const char* name = "parallel_channels";
   static constexpr bool channels_first = true;
-  static constexpr const char* described_as = "both branches, joined along channels";
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;

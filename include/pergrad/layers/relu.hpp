@@ -9,6 +9,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.ReLU`. A NaN stays a NaN, so that a sample with one is found and dropped.
 struct relu {
+  static constexpr const char* name = "relu";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;

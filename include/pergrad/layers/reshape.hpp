@@ -11,6 +11,7 @@ namespace pergrad::inline v0_1 {
 /// copies only where the next layer needs another order in memory.
 template <shape Output>
 struct reshape {
+  static constexpr const char* name = "reshape";
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {

@@ -14,6 +14,8 @@ namespace pergrad::inline v0_1 {
 /// PyTorch, the machine epsilon of the network's type. PyTorch: `nn.RMSNorm(shape[-K:])`; parameter: weight, at
 /// first 1.
 template <class... Options>
-struct rms_norm : detail::row_norm<false, Options...> {};
+struct rms_norm : detail::row_norm<false, Options...> {
+  static constexpr const char* name = "rms_norm";
+};
 
 }  // namespace pergrad::inline v0_1

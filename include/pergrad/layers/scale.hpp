@@ -15,6 +15,7 @@ namespace pergrad::inline v0_1 {
 /// is rounded once to the network's own type.
 template <class Ratio>
 struct scale {
+  static constexpr const char* name = "scale";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;

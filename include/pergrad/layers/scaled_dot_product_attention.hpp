@@ -23,6 +23,7 @@ namespace pergrad::inline v0_1 {
 /// by any other.
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention {
+  static constexpr const char* name = "scaled_dot_product_attention";
   static constexpr bool on_tiles = true;
   static constexpr detail::attention_options options = detail::gather_attention_options<Options...>();
 
@@ -42,12 +43,8 @@ struct scaled_dot_product_attention {
     const detail::attention_layout at = lay_out(tile.in);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.x(b), tile.in.size(), tile.saved(b) + at.query);
-      detail::attend<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b));
-      if (at.by_keys) {
-        Tile::turn(tile.saved(b) + at.context, at.context_feature, at.features, at.queries, tile.y(b), at.features);
-      } else {
-        std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
-      }
+      detail::attend(tile, at, b, tile.length(b), tile.length(b));
+      std::copy_n(tile.saved(b) + at.context, tile.out.size(), tile.y(b));
     }
   }
   template <class Tile>
@@ -56,7 +53,7 @@ struct scaled_dot_product_attention {
     const detail::attention_layout at = lay_out(tile.in);
     for (std::ptrdiff_t b = 0; b < tile.samples; ++b) {
       std::copy_n(tile.dy(b), tile.out.size(), tile.scratch(b));
-      detail::attend_backward<options.may_turn_scores()>(tile, at, b, tile.length(b), tile.length(b));
+      detail::attend_backward(tile, at, b, tile.length(b), tile.length(b));
       std::copy_n(tile.saved(b) + at.query, tile.in.size(), tile.dx(b));
     }
   }

@@ -12,6 +12,7 @@ namespace pergrad::inline v0_1 {
 /// `{positions, features}` to `{features}`: the last position that is there, zeros if none is (a convolution may leave
 /// none of a short sample). PyTorch: `x[:, -1]`.
 struct select_last {
+  static constexpr const char* name = "select_last";
   static constexpr bool on_tiles = true;
   static constexpr bool knows_lengths = true;
 

@@ -19,6 +19,7 @@ namespace pergrad::inline v0_1 {
 /// `{positions, features}` to `{positions + 1, features}`; a sample of length n has n + 1 positions then. Parameters:
 /// one position `[features]`; first values N(0, 1). PyTorch: `torch.cat([x, bias.expand(len(x), 1, -1)], 1)`.
 struct sequence_bias {
+  static constexpr const char* name = "sequence_bias";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0 + 1, in.e1}; }

@@ -9,6 +9,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Sigmoid`.
 struct sigmoid {
+  static constexpr const char* name = "sigmoid";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;

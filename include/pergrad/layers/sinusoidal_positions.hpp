@@ -16,6 +16,7 @@ namespace pergrad::inline v0_1 {
 
 /// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
 struct sinusoidal_positions : detail::added_table {
+  static constexpr const char* name = "sinusoidal_positions";
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return in.size(); }
 
   template <class Tile>

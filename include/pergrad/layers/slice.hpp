@@ -13,6 +13,7 @@ namespace pergrad::inline v0_1 {
 /// `with_state` or `merge` it takes records apart that hold several things. PyTorch: `x[:, First:First+Count]`.
 template <std::size_t First, std::size_t Count>
 struct slice {
+  static constexpr const char* name = "slice";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }

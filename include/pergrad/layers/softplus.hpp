@@ -10,6 +10,7 @@ namespace pergrad::inline v0_1 {
 /// PyTorch: `nn.Softplus` with beta 1 (computed exactly: PyTorch's switch to y = x above its threshold 20 differs by
 /// 2e-9).
 struct softplus {
+  static constexpr const char* name = "softplus";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
 

@@ -15,6 +15,7 @@ namespace pergrad::inline v0_1 {
 /// (First = 0), because others might not be there.
 template <std::size_t First, std::size_t Count>
 struct take_positions {
+  static constexpr const char* name = "take_positions";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {

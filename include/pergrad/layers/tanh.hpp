@@ -9,6 +9,7 @@ namespace pergrad::inline v0_1 {
 
 /// PyTorch: `nn.Tanh`. Bounded activations help private training (Papernot et al. 2021, arXiv:2007.14191).
 struct tanh {
+  static constexpr const char* name = "tanh";
   static constexpr bool on_device = true;
   static constexpr bool on_vectors = true;
   static constexpr bool derivative_from_output = true;

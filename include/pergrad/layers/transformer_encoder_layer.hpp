@@ -49,9 +49,9 @@ namespace detail {
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
 template <class Probability>
 struct feed_forward_end {
+  static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
   static constexpr bool drops = Probability::num != 0;
-  static constexpr const char* described_as = drops ? "residual of linear and dropout" : "residual of linear";
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};

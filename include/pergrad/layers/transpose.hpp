@@ -10,6 +10,7 @@ namespace pergrad::inline v0_1 {
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
 struct transpose {
+  static constexpr const char* name = "transpose";
   static constexpr bool is_reshape = true;
   static constexpr bool is_transpose = true;
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {

@@ -19,6 +19,7 @@ namespace pergrad::inline v0_1 {
 /// `scale_factor` and its default `mode='nearest'`.
 template <extent Factor>
 struct upsample : detail::mean_of_window {
+  static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {

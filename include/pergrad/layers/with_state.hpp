@@ -34,6 +34,7 @@ namespace detail {
 /// Of the states of `Total` one-direction layers, each `Kinds` times `Hidden` wide, those of layer `Index`.
 template <std::size_t Hidden, std::size_t Kinds, std::size_t Index, std::size_t Total>
 struct state_part {
+  static constexpr const char* name = "state";
   static constexpr bool on_tiles = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Kinds * Hidden}; }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
@@ -50,13 +51,10 @@ struct optimizer_access {
   [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
     return optimizer.count();
   }
-  /// One update with what is released of a total, whose memory then holds exactly what was released.
-  template <class Optimizer, class Network, class Generator>
-  static void release_in_place(Optimizer& optimizer, const host& executor, Network& network,
-                               bounded_total<Network>& total, const noised_total<Network, Generator>& noised,
-                               expected_batch_size divisor) {
-    noised.release(executor, gradient_access::values(total).data(),
-                   [&] { return begin(optimizer, network, 1 / divisor.value()); });
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
   }
 };
 
@@ -65,11 +63,10 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  template <executor Executor>
-  void step(const Executor& executor, Network& network, const private_gradient<Network>& gradient,
+  template <executor Executor, bool IsPrivate>
+  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
             expected_batch_size divisor) {
-    optimizer_access::apply(static_cast<Optimizer&>(*this), detail::crew_of(executor), network, gradient.values(),
-                            1 / divisor.value());
+    optimizer_access::apply(self(), detail::crew_of(executor), network, gradient.values(), 1 / divisor.value());
   }
   /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
   /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
@@ -77,20 +74,43 @@ class optimizer_steps {
   template <executor Executor, class Generator>
   void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
-    noised.release(detail::crew_of(executor), nullptr, beginning(network, divisor));
+    detail::release_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
+                                   optimizer_access::beginning(self(), network, divisor));
   }
   /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
   /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
   /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <executor Executor, class Sum, class Generator>
-  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
-            const noised_sum<Sum, Generator>& noised, expected_batch_size divisor) {
-    detail::release(executor, update, noised, beginning(network, divisor));
+  template <executor Executor, bool IsPrivate, class Noised>
+  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
+                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
+                                                expected_batch_size divisor) {
+    using explanation = detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>,
+                                                       Noised>;
+    if constexpr (std::is_same_v<explanation, char>) {
+      detail::release_into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+    } else {
+      static_cast<void>(explanation{});
+    }
   }
-  template <executor Executor, class Generator>
-  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
-            const noised_total<Network, Generator>& noised, expected_batch_size divisor) {
-    detail::release(executor, update, noised, beginning(network, divisor));
+
+  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
+  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    using access = typename private_step<Loop>::access;
+    const expected_batch_size divisor = access::divisor(taken);
+    step(executor, network, access::consume(std::move(taken)), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
+            private_step<Loop>&& taken) {
+    using access = typename private_step<Loop>::access;
+    const expected_batch_size divisor = access::divisor(taken);
+    step(executor, network, update, access::consume(std::move(taken)), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
   }
 
   template <executor Executor, class Gradient>
@@ -123,11 +143,7 @@ class optimizer_steps {
   optimizer_steps() = default;
 
  private:
-  [[nodiscard]] auto beginning(Network& network, expected_batch_size divisor) {
-    return [this, &network, scale = 1 / divisor.value()] {
-      return optimizer_access::begin(static_cast<Optimizer&>(*this), network, scale);
-    };
-  }
+  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
 };
 
 namespace unprotected {

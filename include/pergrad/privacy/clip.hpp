@@ -14,6 +14,10 @@
 // errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w delta_j|
 // + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+//
+// A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
+// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each; the bound has room
+// for them.
 #pragma once
 
 #include <cmath>
@@ -41,7 +45,9 @@ struct norm_bound {
 /// finite.
 [[nodiscard]] PERGRAD_HD inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
   constexpr double unit = limits::epsilon<double>;
-  return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
+  const double lost = static_cast<double>(count) * limits::least_subnormal<double>;
+  return std::sqrt(known.squared + known.error + lost) * (1 + static_cast<double>(count + 4) * unit) +
+         std::sqrt(known.slack);
 }
 
 /// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is
@@ -71,29 +77,34 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar safe_quotient(double room, double divisor) noexcept {
   constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
-  return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
+  if (!(room > 0)) return 0;
+  const double quotient = room / divisor * (1 - 8 * unit);
+  return rounded_down<Scalar>(quotient < largest ? quotient : largest);
 }
 
 }  // namespace detail
 
-/// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
+/// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not finite.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
-  const double room = detail::clip_room<Scalar>(known, count, bound);
-  return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double one = std::ldexp(1.0, -unit);
+  const double room = detail::clip_room<Scalar>(known, count, bound * one);
+  return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
-/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
-/// arXiv:2206.07136).
+/// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
+/// al. 2022, arXiv:2206.07136).
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
-                                                        double stability) noexcept {
+                                                        double stability, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, bound), norm + stability);
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + stability);
 }
 
 }  // namespace pergrad::inline v0_1

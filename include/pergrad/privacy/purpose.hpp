@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 
+#include <pergrad/detail/host_device.hpp>
+
 namespace pergrad::inline v0_1 {
 
 /// What a keystream is drawn for. Values are part of the reproducible stream: append only, never renumber.
@@ -33,6 +35,15 @@ struct chacha_nonce {
 [[nodiscard]] constexpr chacha_nonce make_nonce(random_purpose purpose, std::uint64_t step) noexcept {
   return {{static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(step & 0xffff'ffffU),
            static_cast<std::uint32_t>(step >> 32U)}};
+}
+
+/// The first word of a nonce beside this one, for what continues its stream; purposes are below 2^8, so it is nobody
+/// else's. Precondition: high < 2^24 - 1.
+[[nodiscard]] PERGRAD_HD constexpr std::uint32_t continued_purpose(std::uint32_t purpose, std::uint32_t high) noexcept {
+  return purpose | (high + 1) << 8U;
+}
+[[nodiscard]] constexpr chacha_nonce continued(const chacha_nonce& nonce, std::uint32_t high) noexcept {
+  return {{continued_purpose(nonce.words[0], high), nonce.words[1], nonce.words[2]}};
 }
 
 }  // namespace pergrad::inline v0_1

@@ -68,6 +68,31 @@ class rdp_accountant {
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
 
+  /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the first
+  /// step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic 2021,
+  /// arXiv:2008.11193). The best order afterwards makes none.
+  [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
+                                        pergrad::delta at) const {
+    const entry more{event, count};
+    return epsilon_from_rdp(order, total_at(order, &more), at);
+  }
+
+  /// The order that allows the most steps of `event` alone.
+  [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+    double best_order = orders().front();
+    double most_steps = -1;
+    for (const double order : orders()) {
+      const double cost = renyi_divergence(event, order) * margin;
+      const double conversion = std::log1p(-1 / order) - std::log(budget.delta.value() * order) / (order - 1);
+      const double steps = (budget.max_epsilon.value() - conversion) / std::max(cost, 1e-300);
+      if (steps > most_steps) {
+        most_steps = steps;
+        best_order = order;
+      }
+    }
+    return best_order;
+  }
+
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
   [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,

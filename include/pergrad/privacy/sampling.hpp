@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/privacy/sampling.hpp - Poisson sampling of records, and the accounting event that it and nothing else yields.
 //
-// Record r enters step s when its own 64-bit word of the stream (key, record_sampling, s) is below
+// Record r enters step s when its own 64-bit word of the stream (sampling key, record_sampling, s) is below
 // floor(q 2^64). The threshold is rounded down and the accountant is told threshold / 2^64, which a double holds
 // exactly: q has 53 significant bits and rounding down only removes some. Draws are independent for each (step,
 // record); nothing is derived from a shuffled order, for which this accounting would be wrong (Chua et al. 2024,
@@ -18,12 +18,12 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <type_traits>
+#include <vector>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/chacha20.hpp>
+#include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/lanes.hpp>
 #include <pergrad/privacy/purpose.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -56,30 +56,18 @@ class poisson_sampling {
     return {probability().value(), noise.value()};
   }
 
-  /// Calls visit(record) for every sampled record in [0, record_count), ascending. `visit` may return false to stop;
-  /// any other result is ignored. Throws std::out_of_range beyond 2^35 records.
-  template <class Visitor>
-  void for_each_record(const chacha_key& key, std::uint64_t step, std::uint64_t record_count, Visitor&& visit) const {
-    detail::require_blocks("poisson_sampling", 0, 16 * (record_count / tile + (record_count % tile != 0 ? 1 : 0)));
-    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
-    std::uint64_t bits[words_per_tile];
-    for (std::uint64_t first = 0; first < record_count; first += tile) {
-      mark_tile(key, nonce, first / tile, bits);
-      if (!visit_marked(bits, first, record_count, visit)) return;
-    }
-  }
-
   /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
   /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
-  void mark(const chacha_key& key, std::uint64_t step, std::uint64_t first, std::span<std::uint64_t> bits) const {
+  void mark(const detail::secret_stream& stream, std::uint64_t first, std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
       detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
-    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
+    const chacha_nonce nonce = stream.nonce(random_purpose::record_sampling);
     for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
-      mark_tile(key, nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
+      mark_tile(stream.key(), nonce, first / tile + word / words_per_tile,
+                bits.subspan(word).first<words_per_tile>());
     }
   }
   /// Records that `mark` marks together.
@@ -98,21 +86,6 @@ class poisson_sampling {
       }
     }
     return true;
-  }
-
-  /// Writes the sampled records, ascending, to the front of `records` and returns how many there are. Throws
-  /// std::length_error when they do not fit: dropping some would falsify the accounting.
-  [[nodiscard]] std::size_t sample(const chacha_key& key, std::uint64_t step, std::uint32_t record_count,
-                                   std::span<std::uint32_t> records) const {
-    std::size_t count = 0;
-    for_each_record(key, step, record_count, [&](std::uint64_t record) {
-      if (count == records.size()) {
-        throw std::length_error("pergrad: poisson_sampling: more than " + std::to_string(records.size()) +
-                                " records were sampled and all must be used");
-      }
-      records[count++] = static_cast<std::uint32_t>(record);
-    });
-    return count;
   }
 
  private:
@@ -171,5 +144,25 @@ class poisson_sampling {
   std::uint64_t threshold_ = 0;
   bool everybody_ = false;
 };
+
+namespace unaccounted {
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values, as
+/// is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws std::out_of_range
+/// beyond 2^35 records.
+template <random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
+                                              std::uint32_t record_count) {
+  const auto stream = generator.stream(pergrad::detail::randomness::sampling, generator.next_step());
+  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
+                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
+  sampling.mark(stream, 0, bits);
+  std::vector<std::uint32_t> drawn;
+  poisson_sampling::visit_marked(bits, 0, record_count,
+                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  return drawn;
+}
+
+}  // namespace unaccounted
 
 }  // namespace pergrad::inline v0_1

@@ -25,6 +25,7 @@ namespace testing_detail {
 /// The values of a flat input as one of rank 4, which no layer in front could give.
 template <shape Output>
 struct as_shape {
+  static constexpr const char* name = "reshape";
   static constexpr bool is_reshape = true;
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return Output; }
 };

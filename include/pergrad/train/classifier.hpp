@@ -8,8 +8,10 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/train/public_records.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -19,10 +21,11 @@ struct classifier_result {
   double mean_loss = 0;  ///< mean cross entropy
 };
 
-/// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
-/// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
 template <executor Executor, class Network>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
     evaluate_classifier(const Executor& executor, const Network& network,
                         const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
@@ -53,10 +56,22 @@ requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
   const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
   return {static_cast<double>(right) / total, loss / total};
 }
-/// Of a network that is explained to be wrong.
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
 template <executor Executor, class Network, class Records>
-requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
   return {};
 }
 

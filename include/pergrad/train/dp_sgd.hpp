@@ -42,7 +42,6 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
   using base::epsilon;
-  using base::last_update;
   using base::on_a_device;
   using base::options;
   using base::records_changed;
@@ -54,8 +53,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-      : base{executor, network, loss, chosen}, generator_{std::move(generator)} {
-    this->make_part(generator_.key());
+      : base{executor, network, loss, chosen, is_private}, update_{executor}, generator_{std::move(generator)} {
+    this->make_part();
   }
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
@@ -66,37 +65,45 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
+    this->look_at(records);
+    this->notes_.begin();
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     if constexpr (on_a_device) {
-      this->step_on_device(records, generator_.key(), &generator_,
-                           [](void* generator) { return static_cast<Generator*>(generator)->next_step(); });
+      this->step_on_device(records, generator_.stream(detail::randomness::noise, generator_.next_step()));
     } else {
-      this->begin(records);
-      this->randomness_ = {&generator_.key(), generator_.next_step()};
-      step_on_host(records);
-      this->end();
+      step_on_host(records, layer_randomness{generator_.stream(detail::randomness::layers, step)});
     }
+    this->notes_.end();
+  }
+  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
+  /// failed halfway.
+  [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
+    if constexpr (on_a_device) this->part_->fetch_update(detail::total_access::values(update_));
+    return update_;
   }
 
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
 
-  void step_on_host(const dataset<input_value, target>& records) {
+  void step_on_host(const dataset<input_value, target>& records, const layer_randomness& randomness) {
     bounded_total<Network>& total = this->part_->total;
-    typename base::lent_memory lent{total, this->update_};
-    total.clear(this->sensitivity_);
-    this->add_chunks(records);
-    this->add_chunk(records);
-    const auto noised = total + gaussian_noise(*this->options_.noise, generator_);
+    typename base::lent_memory lent{total, detail::total_access::memory(update_)};
+    total.clear();
+    detail::total_access::state(total).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
+    this->add_chunks(records, randomness);
     std::visit(
         [&](auto& optimizer) {
-          optimizer_access::release_in_place(optimizer, *this->executor_, *this->network_, total, noised,
-                                             *this->options_.divisor);
+          detail::release_total<Network>(
+              detail::crew_of(*this->executor_), total, detail::noise_of<Generator>{*this->options_.noise, &generator_},
+              1, detail::total_access::floating(total).data(),
+              optimizer_access::beginning(optimizer, *this->network_, *this->options_.divisor));
         },
         this->part_->optimizer);
     lent.holds_what_was_released();
   }
 
+  mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
 };
 
@@ -140,7 +147,7 @@ namespace unprotected {
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
 template <class Network, class Loss, class Generator, class Executor>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
-  return trainer.metrics_;
+  return trainer.notes_.metrics();
 }
 
 }  // namespace unprotected

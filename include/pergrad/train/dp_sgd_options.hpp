@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/gradients/totals.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/sampling.hpp>
@@ -25,21 +26,28 @@ enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group };
 
-/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
-struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
+/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
+/// a constructor names the first that is not.
+struct private_options {
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
   std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
   std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
   std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
+  pergrad::max_batch max_batch{256};           ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
+  std::optional<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
+  run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
+};
+
+/// Options of `dp_sgd`.
+struct dp_sgd_options : private_options {
   std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;                   ///< of sgd
-  adam_options adam{};                   ///< of adam
-  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;  ///< steps beyond it are refused; room for one is required
-  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
+  double momentum = 0;           ///< of sgd
+  adam_options adam{};           ///< of adam
+  bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -53,32 +61,43 @@ struct step_metrics {
 
 namespace detail {
 
-/// Throws std::invalid_argument naming the first option that is missing or not for this kind of clipping; `groups` are
-/// the network's clipping groups. What single numbers may be is said where they are used.
+inline void require_option(bool given, const char* name) {
+  if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
+}
+[[noreturn]] inline void refuse_option(const std::string& what) {
+  throw std::invalid_argument("pergrad: private training: " + what);
+}
+
+/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is said
+/// where they are used. A run without noise is for generators that are not private.
+inline const private_options& checked_options(const private_options& options, bool is_private) {
+  require_option(options.noise.has_value(), "noise");
+  if (is_private && options.noise->value() == 0) {
+    refuse_option("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+  }
+  require_option(options.sampling.has_value(), "sampling");
+  require_option(options.divisor.has_value(), "divisor");
+  if (options.max_batch.count == 0) refuse_option("max_batch must be at least 1");
+  return options;
+}
+/// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
+/// groups.
 inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
-  const auto require = [](bool given, const char* name) {
-    if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
-  };
-  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
   if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
-    require(!options.group_bounds.empty(), "group_bounds");
+    if (options.clip) refuse_option("the option clip is not for clipping per group: group_bounds are its bounds");
+    require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {
-      refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-             " bounds, the network has " + std::to_string(groups) + " clipping groups");
+      refuse_option("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+                    " bounds, the network has " + std::to_string(groups) + " clipping groups");
     }
   } else {
-    require(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+    require_option(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse_option("the option group_bounds is for clipping_kind::per_group only");
   }
   if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
-    refuse("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+    refuse_option("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
   }
-  require(options.noise.has_value(), "noise");
-  require(options.sampling.has_value(), "sampling");
-  require(options.divisor.has_value(), "divisor");
-  require(options.learning_rate.has_value(), "learning_rate");
-  if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
+  require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
 }
 
@@ -96,7 +115,7 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
   char text[240];
   std::snprintf(
       text, sizeof text,
-      "pergrad: dp_sgd: the option budget allows no step: it is epsilon %.6g at delta %.6g, and one step with "
+      "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and one step with "
       "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
       budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
       accountant.accountant().epsilon_after(event, 1, budget.delta));
@@ -104,7 +123,7 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
 }
 
 [[noreturn]] inline void refuse_records(const std::string& what) {
-  throw std::invalid_argument("pergrad: dp_sgd: " + what);
+  throw std::invalid_argument("pergrad: private training: " + what);
 }
 /// What of this can be said of all records at once.
 inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
@@ -117,7 +136,7 @@ inline void require_fitting_counts(std::size_t records, std::size_t targets, std
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
 template <class Network, class Loss, class Records>
 void require_fit_for_training(const Records& records) {
-  require_fit(records.input_shape(), Network::input_shape, "dp_sgd");
+  require_fit(records.input_shape(), Network::input_shape, "private training");
   require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);

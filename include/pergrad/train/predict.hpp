@@ -9,10 +9,12 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/tape.hpp>
+#include <pergrad/train/public_records.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -37,11 +39,11 @@ struct no_loss {
 
 }  // namespace detail
 
-/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that lie one after the other
-/// in `inputs`; `lengths`: one a record where they vary. For PUBLIC data: outputs for training records are private
-/// values. On the host. Allocates. Throws std::invalid_argument or std::out_of_range as `dataset` does.
+namespace unprotected {
+
+/// The same for records of any kind: outputs for training records are private values.
 template <class Network>
-requires(!detail::is_explained<Network>)
+requires(!pergrad::detail::is_explained<Network>)
     [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
                                                                 std::span<const typename Network::input_value> inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
@@ -58,12 +60,31 @@ requires(!detail::is_explained<Network>)
     for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
       ids.push_back(static_cast<std::uint32_t>(i));
     }
-    const batch<Network, detail::no_loss> samples{records, ids};
-    const auto gradients = per_sample_gradients(network, detail::no_loss{}, samples, tape);
+    const batch<Network, pergrad::detail::no_loss> samples{records, ids};
+    const auto gradients = per_sample_gradients(network, pergrad::detail::no_loss{}, samples, tape);
     const auto here = std::span{found}.subspan(first * outputs_per_record, ids.size() * outputs_per_record);
     unprotected::evaluate_into(executor, here, outputs(gradients));
   }
   return found;
+}
+
+}  // namespace unprotected
+
+/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
+/// after the other in an array of inputs; `lengths`: one a record where they vary. On the host. Allocates. Throws
+/// std::invalid_argument or std::out_of_range as `dataset` does.
+template <class Network, class Inputs>
+requires(!detail::is_explained<Network>) [[nodiscard]] std::vector<typename Network::scalar> predict(
+    const host& executor, const Network& network, const public_records<Inputs>& inputs,
+    std::span<const std::uint32_t> lengths = {}) {
+  return unprotected::predict(executor, network, inputs.view(), lengths);
+}
+/// Of inputs that nobody says are public, and of a network that is explained to be wrong.
+template <class Network, class Inputs>
+[[nodiscard]] std::vector<float> predict(const host& /*executor*/, const Network& /*network*/, const Inputs& /*inputs*/,
+                                         std::span<const std::uint32_t> /*lengths*/ = {}) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
+  return {};
 }
 
 }  // namespace pergrad::inline v0_1

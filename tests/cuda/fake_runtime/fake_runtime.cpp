@@ -380,6 +380,10 @@ cudaError_t cudaLaunchKernel(const void* stub, dim3 grid, dim3 block, void** arg
                              cudaStream_t stream) {
   return launch(stub, grid, block, arguments, shared, stream);
 }
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* how, const void* stub, void** arguments) {
+  if (how->numAttrs != 0) return answer(cudaErrorInvalidValue);
+  return launch(stub, how->gridDim, how->blockDim, arguments, how->dynamicSmemBytes, how->stream);
+}
 cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
     if (value > 163 * 1024) return answer(cudaErrorInvalidValue);
@@ -617,7 +621,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     known->stream->waiting.pop_front();
     run(next);
   }
-  return cudaErrorNotReady;
+  return answer(cudaErrorNotReady);  // as the real one does: it stays the last error until somebody asks for that
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto* const known = reinterpret_cast<event_data*>(event);

@@ -123,6 +123,7 @@ REAL(cudaError_t, cudaGraphExecDestroy, cudaGraphExec_t);
 REAL(cudaError_t, cudaGraphLaunch, cudaGraphExec_t, cudaStream_t);
 // CUDA 12 launches through the first, CUDA 13 through the others.
 __attribute__((weak)) REAL(cudaError_t, cudaLaunchKernel, const void*, dim3, dim3, void**, std::size_t, cudaStream_t);
+REAL(cudaError_t, cudaLaunchKernelExC, const cudaLaunchConfig_t*, const void*, void**);
 __attribute__((weak)) REAL(cudaError_t, __cudaGetKernel, cudaKernel_t*, const void*);
 __attribute__((weak))
 REAL(cudaError_t, __cudaLaunchKernel, cudaKernel_t, dim3, dim3, void**, std::size_t, cudaStream_t);
@@ -147,6 +148,10 @@ cudaError_t __wrap_cudaLaunchKernel(const void* stub, dim3 grid, dim3 block, voi
                                     cudaStream_t stream) {
   note_kernel(stub, grid, block, shared);
   return __real_cudaLaunchKernel(stub, grid, block, arguments, shared, stream);
+}
+cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* how, const void* stub, void** arguments) {
+  note_kernel(stub, how->gridDim, how->blockDim, how->dynamicSmemBytes);
+  return __real_cudaLaunchKernelExC(how, stub, arguments);
 }
 cudaError_t __wrap___cudaGetKernel(cudaKernel_t* kernel, const void* stub) {
   const cudaError_t error = __real___cudaGetKernel(kernel, stub);

@@ -74,22 +74,34 @@ struct gemm_kernel {
     number /= row_count;
     const int column_tile = number % column_count;
     const int z = number / column_count;
+    if (!problem.wanted(z, column_tile * Tiles::columns)) return;
+    const int depth = problem.depth(z);
+    if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
+      const int part = problem.part_depth();
+      for (int first = 0; first == 0 || first < depth; first += part) {
+        form(block, z, row_tile, column_tile, first, smaller_of(first + part, depth));
+      }
+    } else {
+      form(block, z, row_tile, column_tile, 0, depth);
+    }
+  }
+
+ private:
+  template <class Block>
+  PERGRAD_HD void form(const Block& block, int z, int row_tile, int column_tile, int first, int depth) const {
     const int row = row_tile * Tiles::rows;
     const int column = column_tile * Tiles::columns;
-    if (!problem.wanted(z, column)) return;
-    const int depth = problem.depth(z);
-
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<registers<Scalar, Tiles::own_rows * Tiles::own_columns>> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
       fetched_right right;
-      fetch(left, right, t, z, row, column, 0, depth);
+      fetch(left, right, t, z, row, column, first, depth);
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = 0; begin < depth; begin += Tiles::depth, stage ^= 1) {
+    for (int begin = first; begin < depth; begin += Tiles::depth, stage ^= 1) {
       const int next = begin + Tiles::depth;
       block.each([&](int t) {
         fetched_left left;
@@ -104,13 +116,19 @@ struct gemm_kernel {
       typename Block::template local<double> own;
       block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
       const double total = block.sum(own, shared.partial);
-      block.once([&] { problem.store_square(z, row_tile + row_count * column_tile, total); });
+      block.once([&] { problem.store_square(z, row_tile + row_tiles() * column_tile, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
     }
   }
 
- private:
+  static constexpr bool in_parts = [] {
+    if constexpr (requires { Problem::in_parts; }) {
+      return Problem::in_parts;
+    } else {
+      return false;
+    }
+  }();
   static constexpr int left_each = Tiles::rows * Tiles::depth / threads;
   static constexpr int right_each = Tiles::columns * Tiles::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
@@ -202,14 +220,20 @@ struct gemm_kernel {
       }
     }
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
+                         [[maybe_unused]] bool is_first) const noexcept {
     PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
-        if (r < problem.rows() && c < problem.columns()) problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
+        if (r >= problem.rows() || c >= problem.columns()) continue;
+        if constexpr (in_parts) {
+          problem.store_part(z, r, c, sums[i * Tiles::own_columns + j], is_first);
+        } else {
+          problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
+        }
       }
     }
   }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/cuda/kernel.hpp>
 #include <pergrad/cuda/kernels/gemm.hpp>
@@ -119,15 +120,18 @@ struct affine_adjoint {
 };
 
 /// Rows: outputs; columns: the view; depth: (sample of the lane, position). With DepthFirst = 1 neighbouring threads
-/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position.
-template <class Scalar, int DepthFirst>
+/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A `Sum` of
+/// integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
+template <class Scalar, class Sum, int DepthFirst>
 struct affine_sums {
+  static constexpr bool in_parts = std::is_integral_v<Sum>;
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = DepthFirst != 0;
   static constexpr bool right_depth_first = DepthFirst != 0;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b
-  Scalar* lanes = nullptr;          ///< of the layer's first weight, in lane 0
+  Scalar to_grid = 1;               ///< of integers: steps of a unit
+  Sum* lanes = nullptr;             ///< of the layer's first weight, in lane 0
   std::int64_t lane_stride = 0;
   int lane_count = 1;
 
@@ -139,10 +143,12 @@ struct affine_sums {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
     return lane >= at ? lane - at : lane - at + lane_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+  [[nodiscard]] PERGRAD_HD int lane_samples(int z) const noexcept {
     const int left = on.samples() - first_sample(z % lane_count);
-    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count * on.map.positions.value();
+    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count;
   }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return lane_samples(z) * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
@@ -160,13 +166,21 @@ struct affine_sums {
     return factors[b] == 0 ? Scalar{0} : on.view(z / lane_count, b, t, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
-    return state().first != 0 ? Scalar{0} : *result(z, row, column);
+    if constexpr (in_parts) {
+      return 0;
+    } else {
+      return state().first != 0 ? Scalar{0} : *result(z, row, column);
+    }
   }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
+  PERGRAD_HD void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
+    Sum& to = *result(z, row, column);
+    to = (is_first && state().first != 0 ? 0 : to) + to_integer(multiply(value, to_grid));
+  }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
-  [[nodiscard]] PERGRAD_HD Scalar* result(int z, int row, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return lanes + z % lane_count * lane_stride + (z / lane_count * rows() + row) * columns() + column;
   }
 };

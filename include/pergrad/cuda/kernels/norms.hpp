@@ -275,6 +275,7 @@ struct clip_rule {
   const double* bounds = nullptr;  ///< grouped: one a group
   const int* group_of = nullptr;   ///< grouped: of each layer
   int groups = 0;
+  int unit = 0;  ///< weights count in units of 2^unit
 
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
@@ -289,9 +290,9 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
   PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
   if (rule.kind == clip_rule::kind_type::flat) {
-    weights[0] = clip_factor<Scalar>(whole, count, rule.bound);
+    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
   } else if (rule.kind == clip_rule::kind_type::normalise) {
-    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability);
+    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
   } else {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
     for (int group = 0; group < rule.groups; ++group) {
@@ -300,7 +301,7 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) part = part + layers[layer];
       }
-      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
+      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
       PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;

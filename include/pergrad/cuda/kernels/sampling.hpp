@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include <pergrad/cuda/kernel.hpp>
-#include <pergrad/cuda/kernels/noise_update.hpp>
+#include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/tables.hpp>
 #include <pergrad/privacy/sampling.hpp>
 

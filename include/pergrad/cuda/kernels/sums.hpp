@@ -3,7 +3,8 @@
 //
 // A sum has a fixed number of lanes: the sample at position p of the logical batch belongs to lane p mod lanes, and
 // within a lane the samples follow each other. One thread adds up one element of one lane, so no bit depends on how a
-// logical batch is cut into physical ones.
+// logical batch is cut into physical ones. A sum that will be released is one of integers: what a sample adds is rounded
+// to whole steps of the grid by itself (privacy/release.hpp).
 #pragma once
 
 #include <cstddef>
@@ -46,9 +47,19 @@ template <class Scalar>
   return method == norm_method::instantiate ? kept[leaf.kept + e] : gradient_element(leaf, values, e);
 }
 
+/// What a sample adds to a sum: itself, or rounded to steps of the grid.
+template <class Scalar>
+PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
+  sum = fma(factor, value, sum);
+}
+template <class Scalar>
+PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
+  sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
 /// lane <- lane + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf blocks)` of
-/// them.
-template <class Scalar, class Target, int Threads>
+/// them. `Sum`: Scalar, or std::int64_t.
+template <class Scalar, class Target, class Sum, int Threads>
 struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
@@ -61,14 +72,15 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int lanes = 0;
-  int first_block = 0;     ///< of those that leaf_share counts: outer leaves come first
-  Scalar* sums = nullptr;  ///< [lane][parameter]
+  int first_block = 0;   ///< of those that leaf_share counts: outer leaves come first
+  Scalar to_grid = 1;    ///< of sums of integers: steps of a unit
+  Sum* sums = nullptr;   ///< [lane][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int lane = block.index() % lanes;
     const leaf_share share = leaf_share::of(tables, first_block + block.index() / lanes, Threads);
-    Scalar* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
+    Sum* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       if (share.outer >= 0) {
         const outer_leaf& leaf = tables.outer[share.outer];
@@ -89,32 +101,32 @@ struct sum_kernel {
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
     return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
-  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Scalar* to) const noexcept {
+  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     const norm_method chosen = method.of(leaf);
-    Scalar sum = state->first != 0 ? Scalar{0} : *to;
+    Sum sum = state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(lane); b < count; b += lanes) {
       const Scalar weight = weight_of(b, leaf.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
       const sample_values<Scalar> values = samples.values(b);
       if (chosen == norm_method::product && squares == 0) {
         const product_factors<Scalar> at = factors_at(leaf, values, e);
-        sum = fma(multiply(weight, at.delta), at.x, sum);
+        add_share(sum, multiply(weight, at.delta), at.x, to_grid);
         continue;
       }
       const Scalar value = kept_or_formed(leaf, chosen, values, samples.kept_of(b), e);
-      sum = fma(squares != 0 ? multiply(weight, value) : weight, value, sum);
+      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     *to = sum;
   }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Scalar* to) const noexcept {
+  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
-    Scalar sum = state->first != 0 ? Scalar{0} : *to;
+    Sum sum = state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(lane); b < count; b += lanes) {
       const Scalar weight = weight_of(b, leaf.layer);
       if (weight == 0) continue;
       const Scalar value = samples.kept_of(b)[leaf.kept + i];
-      sum = fma(squares != 0 ? multiply(weight, value) : weight, value, sum);
+      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     *to = sum;
   }

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): lanes of integer sums, noise,
+// update, in one sweep over the parameters
+//
+//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
+//
+// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words) and
+// uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads turns
+// four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone and says
+// so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those of the
+// host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <pergrad/cuda/kernel.hpp>
+#include <pergrad/cuda/tables.hpp>
+#include <pergrad/optim/rules.hpp>
+#include <pergrad/privacy/chacha20.hpp>
+#include <pergrad/privacy/purpose.hpp>
+#include <pergrad/privacy/release.hpp>
+#include <pergrad/privacy/rounded_gaussian.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
+struct random_stream {
+  std::uint32_t words[16];
+};
+
+/// What hands the words of a secret stream to a device.
+struct stream_upload {
+  /// With step 0: steps are told to each kernel.
+  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream& stream, random_purpose purpose) noexcept;
+  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream& stream) noexcept { return stream.step_; }
+};
+
+/// The stream of one purpose and step.
+[[nodiscard]] inline random_stream make_stream(const chacha_key& key, random_purpose purpose,
+                                               std::uint64_t step) noexcept {
+  const chacha_nonce nonce = make_nonce(purpose, step);
+  random_stream stream{};
+  for (std::size_t i = 0; i < 4; ++i) stream.words[i] = pergrad::detail::chacha_constants[i];
+  for (std::size_t i = 0; i < 8; ++i) stream.words[4 + i] = key.words[i];
+  for (std::size_t i = 0; i < 3; ++i) stream.words[13 + i] = nonce.words[i];
+  return stream;
+}
+
+inline random_stream stream_upload::words(const pergrad::detail::secret_stream& stream,
+                                          random_purpose purpose) noexcept {
+  return make_stream(stream.key(), purpose, 0);
+}
+
+/// The same key and purpose at another step.
+[[nodiscard]] PERGRAD_HD inline random_stream at_step(random_stream stream, std::uint64_t step) noexcept {
+  stream.words[14] = static_cast<std::uint32_t>(step & 0xffff'ffffU);
+  stream.words[15] = static_cast<std::uint32_t>(step >> 32U);
+  return stream;
+}
+/// Block `counter` of a stream: RFC 8439 section 2.3.
+PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint32_t counter,
+                                         std::uint32_t (&block)[16]) noexcept {
+  for (int i = 0; i < 16; ++i) block[i] = stream.words[i];
+  block[12] += counter;
+  pergrad::detail::chacha_rounds(block);
+  for (int i = 0; i < 16; ++i) block[i] += stream.words[i];
+  block[12] += counter;
+}
+
+/// Which rule of optim/rules.hpp `release_kernel` applies.
+namespace update {
+inline constexpr int sgd = 1;
+inline constexpr int momentum = 2;
+inline constexpr int adam = 3;
+}  // namespace update
+
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
+/// rate and correction that optim/rules.hpp speaks of.
+template <class Scalar>
+struct release_settings {
+  random_stream noise;  ///< of the purpose gradient_noise and step 0
+  double sigma;         ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid;
+  double scale;  ///< the gradient's public factor
+  Scalar momentum;
+  double beta1;
+  double beta2;
+  double stability;
+};
+
+/// What both kernels of a release read and write.
+template <class Scalar>
+struct release_work {
+  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  release_settings<Scalar> settings;
+  const std::int64_t* lanes;  ///< steps of the grid; lane l of element e at [l * lane_stride + e]
+  int lane_count;             ///< at least 1
+  std::int64_t lane_stride;   ///< at least `count`
+  std::int64_t count;         ///< elements, at most `gaussians_per_step`
+  Scalar* parameters;
+  Scalar* first;          ///< velocity or first moment
+  Scalar* second;         ///< second moment
+  Scalar* released;       ///< gets the released values
+  unsigned char* is_open; ///< one a pair: its rounding is not proven
+  int rule;               ///< one of `update::`
+
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
+    if (element >= count) return 0;
+    std::int64_t sum = lanes[element];
+    for (int lane = 1; lane < lane_count; ++lane) sum += lanes[lane * lane_stride + element];
+    return sum;
+  }
+  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+    if (element >= count) return;
+    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
+    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
+    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    released[element] = value;
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(rules::product(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability,
+                                        settings.scale)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
+    }
+  }
+};
+
+inline constexpr int release_threads = 256;
+inline constexpr int release_tile = static_cast<int>(pergrad::detail::gaussian_tile);
+static_assert(release_tile == 2 * release_threads);
+
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
+struct release_kernel {
+  static constexpr int threads = release_threads;
+  static constexpr int chacha_blocks = 64;
+  struct shared_type {
+    std::uint32_t words[16][chacha_blocks];
+  };
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<std::int64_t, 2>> sums;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+    const bool is_noised = work.settings.sigma > 0;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      if (is_noised && t < chacha_blocks) {
+        std::uint32_t words[16];
+        make_random_block(at_step(work.settings.noise, work.state->noise_step),
+                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+        PERGRAD_UNROLL
+        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      double k[2] = {0, 0};
+      bool is_open = false;
+      if (is_noised) {
+        const int row = t / chacha_blocks * 4;
+        const int column = t % chacha_blocks;
+        const auto pair = pergrad::detail::round_gaussians<0, 1>(
+            shared.words[row][column], shared.words[row + 1][column], shared.words[row + 2][column],
+            shared.words[row + 3][column], 2 * work.settings.sigma * work.settings.sigma);
+        k[0] = pair.along_cosine;
+        k[1] = pair.along_sine;
+        is_open = pergrad::detail::is_open(pair.margin);
+      }
+      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      if (is_open) return;
+      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
+    });
+  }
+};
+
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+template <class Scalar>
+struct settle_kernel {
+  static constexpr int threads = release_threads;
+  struct shared_type {};
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (work.is_open[pair] == 0) return;
+      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+      std::uint32_t words[16];
+      pergrad::detail::gaussian_bits bits{};
+      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      for (int i = 0; i < 2; ++i) {
+        bits.u[i] = words[t / 64 * 4 + i];
+        bits.v[i] = words[t / 64 * 4 + 2 + i];
+      }
+      random_stream more = stream;
+      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+      make_random_block(more, static_cast<std::uint32_t>(pair), words);
+      for (int i = 0; i < 8; ++i) {
+        bits.u[2 + i] = words[i];
+        bits.v[2 + i] = words[8 + i];
+      }
+      std::int64_t k[2];
+      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+      }
+    });
+  }
+};
+
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+template <class Sum>
+struct fold_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const Sum* lanes;  ///< lane l of element e at [l * count + e]
+  int lane_count;
+  std::int64_t count;
+  Sum* out;  ///< may be lane 0
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      Sum sum = lanes[element];
+      for (int lane = 1; lane < lane_count; ++lane) {
+        if constexpr (std::is_integral_v<Sum>) {
+          sum += lanes[lane * count + element];
+        } else {
+          sum = add(sum, lanes[lane * count + element]);
+        }
+      }
+      out[element] = sum;
+    });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device

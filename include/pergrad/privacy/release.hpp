@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/privacy/release.hpp - the gate: the only code in which an un-noised sum becomes a released one
+//
+// A release of d numbers is  g (Q(S) + k).  g is a power of two, k_1 ... k_d are independent rounded ideal Gaussians of
+// standard deviation sigma D (rounded_gaussian.hpp), and Q(S) = round(F / g) + I brings the sum S to the grid of
+// integers: F is what was added up in floating point, I what was rounded record by record and added up in integers.
+//
+// Claim: the release is (a function of) an ideal Gaussian mechanism with noise multiplier sigma, if D >= ‖Q(S) - Q(S')‖
+// for all neighbours. Proof: q + round(x) = round(q + x) for integers q, so Q(S) + k = round(Q(S) + sigma D z) with z
+// ideal. Rounding, clamping, the grid and the conversion to float are post-processing; the Gaussian mechanism with
+// sensitivity D is what every accountant accounts. P(release | S) depends on S by the shift Q(S) alone: no low bit, no
+// exponent and no set of values that can occur tells more. Bits of randomness are those of ChaCha20, ideal to whoever
+// has not the key.                                                                                                  []
+//
+// D, in steps of the grid. Let c_b be what record b adds, as numbers that were computed from it alone, ‖c_b‖ <= C by
+// the proof in clip.hpp; S = sum c_b; neighbours differ in one record, or in two by exchange. (1) Floating point. F
+// sums up to `capacity` records, |F - sum c_b| <= e sum |c_b| in every element, where e = (1 +
+//     u)^depth - 1 for `depth` additions on the longest way of an addend to the sum. So ‖F - sum c_b‖ <= e capacity C,
+//     and F and F' err by so much each, whichever way they were added up: 2 e capacity C. Sums are formed in units of a
+//     power of two at C, so they neither overflow nor lose bits to subnormal numbers (2^-100 covers what they may).
+// (2) Rounding F moves an element by at most 1/2: sqrt(d) between neighbours.
+// (3) Integers. round(c_b / g) is within sqrt(d) / 2 of c_b / g, whatever the other records are. Nothing else happens:
+// the
+//     sum of integers is exact in any order, on any number of threads.
+// (4) Where records beyond the capacity are added up as integers behind F, taking one record away moves another one
+//     from I to F: sqrt(d) / 2 more.
+// Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
+//     D = m C / g + sqrt(d) m / 2                                         integers only
+//     D = m C / g + 2 e capacity C / g + sqrt(d) (1 + m / 2 + 1 / 2)      F and I
+// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the second terms are at most 2^-10 of the first.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/rounded_gaussian.hpp>
+#include <pergrad/privacy/types.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// The grid of a sum: public numbers, known before anything is drawn.
+struct release_grid {
+  double bound = 0;          ///< C: the most that one record adds, in L2
+  int unit = 0;              ///< sums are formed in units of 2^unit, C < 2^unit <= 2 C
+  int steps = 0;             ///< a unit has 2^steps steps of the grid: g = 2^(unit - steps)
+  std::size_t elements = 0;  ///< d
+
+  /// Throws std::invalid_argument unless `bound` is finite and positive.
+  [[nodiscard]] static release_grid of(double bound, std::size_t elements) {
+    if (!(bound > 0 && bound <= detail::largest_double)) {
+      detail::throw_invalid_argument(
+          {"pergrad: release: the bound of a record must be finite and positive, got ", bound});
+    }
+    release_grid grid{.bound = bound, .elements = elements};
+    static_cast<void>(std::frexp(bound, &grid.unit));
+    int root = 0;  // 2^root >= sqrt(d)
+    while (std::ldexp(1.0, 2 * root) < static_cast<double>(elements)) ++root;
+    grid.steps = root + 12;
+    return grid;
+  }
+  friend bool operator==(const release_grid&, const release_grid&) noexcept = default;
+};
+
+/// How many records a sum may add up in floating point: public numbers, too.
+struct summation {
+  std::size_t capacity = 0;  ///< records; those beyond are added up as integers, and with 0 all are
+  double error = 0;          ///< e of the head of this file
+
+  /// Additions on the longest way of an addend to a sum. An executor whose way is longer adds up integers.
+  static constexpr std::size_t most_additions = 60;
+  /// The largest share of C that adding up in floating point may cost: beyond it, integers.
+  static constexpr double most_share = 0.0185;
+
+  /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
+  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
+    const double one = static_cast<double>(most_additions) * unit_roundoff;
+    const summation floating{capacity, one / (1 - one)};
+    return floating.share() <= most_share ? floating : summation{};
+  }
+  template <class Scalar>
+  [[nodiscard]] static summation of(std::size_t capacity) noexcept {
+    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2);
+  }
+  /// What adding up in floating point adds to the sensitivity, as a share of C.
+  [[nodiscard]] double share() const noexcept { return 2 * error * static_cast<double>(capacity); }
+};
+
+/// D of the head of this file, in steps of the grid, rounded up: for neighbours that differ in `exchanged` records, 1
+/// or 2.
+[[nodiscard]] inline double sensitivity_in_steps(const release_grid& grid, const summation& added,
+                                                 int exchanged) noexcept {
+  const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
+  const double root = std::sqrt(static_cast<double>(grid.elements));
+  double sensitivity = exchanged * (bound + root / 2);
+  if (added.capacity > 0) sensitivity += added.share() * bound + 1.5 * root;
+  return sensitivity * (1 + 0x1p-40);
+}
+
+namespace detail {
+
+/// How an evaluation adds up in floating point.
+struct addition_way {
+  std::size_t inside = 0;  ///< additions on the longest way of an addend to a sum that is added to a total
+  std::size_t onto = 0;    ///< how many such sums there are
+};
+
+/// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
+template <class Scalar>
+struct unreleased_sum {
+  const Scalar* floating = nullptr;
+  const std::int64_t* integers = nullptr;
+};
+
+/// What becomes of released values: apply(context, first, values, count) gets every short stretch of them once, on any
+/// thread, and may change it. `reads`: arrays that it reads beside them, element by element; null stands for none.
+template <class Scalar>
+struct element_update {
+  void* context = nullptr;
+  void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
+  std::array<const Scalar*, tile_arrays::most - 1> reads{};
+};
+
+/// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
+inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_without) {
+  if (is_rehearsal_without || (sigma >= least_sigma && sigma <= most_sigma)) return;
+  throw_invalid_argument({"pergrad: release: noise of multiplier ", multiplier, " is ", sigma,
+                          " steps of the grid, and must be in [2^4, 2^46]"});
+}
+
+/// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
+template <class Scalar>
+class release_gate {
+ public:
+  /// Takes a step of the generator: its noise is used up, whatever comes of it. Throws std::invalid_argument for noise
+  /// that the grid cannot carry, std::out_of_range beyond `gaussians_per_step` elements, and what the generator throws.
+  /// No noise at all is for rehearsals with a seed only.
+  template <random_generator Generator>
+  release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
+               Generator& generator)
+      : elements_{grid.elements},
+        sigma_{noise.value() * sensitivity},
+        scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
+               static_cast<double>(std::numeric_limits<Scalar>::max())} {
+    require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
+    require_gaussians(0, elements_);
+    stream_ = generator.stream(randomness::noise, generator.next_step());
+  }
+
+  /// Stretches of the release; each is to be released once, on any thread.
+  [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
+  /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
+  /// kept.
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
+               const element_update<Scalar>& update) const noexcept {
+    const std::size_t end = std::min(elements_, (number + 1) * stretch);
+    for (std::size_t first = number * stretch; first < end; first += gaussian_tile) {
+      const std::size_t count = std::min(gaussian_tile, end - first);
+      const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
+      alignas(64) double k[gaussian_tile];
+      draw(first, count, sum, update, k);
+      alignas(64) Scalar passing[gaussian_tile];
+      Scalar* const to = out == nullptr ? passing : out + first;
+      {
+        const float_environment flushed{subnormal_numbers::flushed};  // else they might take longer
+        if (sum.integers == nullptr) {
+          store(k, floating, to, count);
+        } else {
+          for (std::size_t i = 0; i < count; ++i) {
+            constexpr auto most = static_cast<std::int64_t>(most_on_grid);
+            const auto place = static_cast<std::int64_t>(on_grid(floating[i], scale_)) + sum.integers[first + i];
+            k[i] += static_cast<double>(std::clamp(place, -most, most));
+          }
+          store(k, zeros.data(), to, count);
+        }
+      }
+      wipe(k, sizeof k);
+      if (update.apply != nullptr) update.apply(update.context, first, to, count);
+    }
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4 * gaussian_tile;
+  alignas(64) static constexpr std::array<Scalar, gaussian_tile> zeros{};
+
+  void draw(std::size_t first, std::size_t count, const unreleased_sum<Scalar>& sum,
+            const element_update<Scalar>& update, double (&k)[gaussian_tile]) const noexcept {
+    if (sigma_ == 0) {
+      std::fill_n(k, gaussian_tile, 0.0);
+      return;
+    }
+    tile_arrays wanted;
+    if (count == gaussian_tile) {
+      if (sum.floating != nullptr) wanted.add(sum.floating + first);
+      for (const Scalar* each : update.reads) {
+        if (each != nullptr) wanted.add(each + first);
+      }
+    }
+    fill_rounded_gaussians(stream_.key(), stream_.nonce(random_purpose::gradient_noise), first / gaussian_tile, sigma_,
+                           wanted, k);
+  }
+  void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
+    const auto size = static_cast<int>(count);
+    if constexpr (std::is_same_v<Scalar, float>) {
+      release_kernels_in_use().release_float(k, sum, scale_, out, size);
+    } else {
+      release_kernels_in_use().release_double(k, sum, scale_, out, size);
+    }
+  }
+
+  std::size_t elements_;
+  double sigma_;  ///< of the noise in steps of the grid
+  release_scale scale_;
+  secret_stream stream_;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1

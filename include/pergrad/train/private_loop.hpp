@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/private_loop.hpp - a private training loop by hand, as safe as the trainer
+//
+//   while (loop.within_budget()) {
+//     auto step = loop.begin(records);                                    // into the ledger, then the draw
+//     while (step.next()) {                                               // physical batches
+//       const auto g = step.gradients();
+//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the bound
+//     }
+//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update, ...)
+//   }
+//
+// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied, every
+// physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes it draws
+// the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is looked at, and
+// what becomes of what was released.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/gradients/evaluate.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/tape.hpp>
+#include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/private_run.hpp>
+
+namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
+namespace detail {
+struct step_access;
+}
+
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; refers to the
+/// loop. The step is in the ledger, whatever becomes of it.
+template <class Loop>
+class private_step {
+ public:
+  using network_type = typename Loop::network_type;
+  using loss_type = typename Loop::loss_type;
+  using generator_type = typename Loop::generator_type;
+
+  private_step(private_step&& other) noexcept : loop_{std::exchange(other.loop_, nullptr)} {}
+  private_step& operator=(private_step&& other) noexcept {
+    loop_ = std::exchange(other.loop_, nullptr);
+    return *this;
+  }
+  private_step(const private_step&) = delete;
+  private_step& operator=(const private_step&) = delete;
+  ~private_step() = default;
+
+  /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
+  /// values. Throws std::logic_error if the batch before is not in the sum yet.
+  [[nodiscard]] bool next() { return loop().next_batch(); }
+  /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
+  [[nodiscard]] auto gradients() { return loop().gradients(); }
+
+ private:
+  template <class, class, random_generator, executor>
+  friend class private_loop;
+  friend struct detail::step_access;
+  template <class Sum, class Net, class Step>
+  friend class detail::chunk_of_step;
+  template <class, class>
+  friend class optimizer_steps;
+  using access = detail::step_access;
+  explicit private_step(Loop& loop) noexcept : loop_{&loop} {}
+  [[nodiscard]] Loop& loop() const {
+    if (loop_ == nullptr) throw std::logic_error("pergrad: a private_step was used after it was moved from or released");
+    return *loop_;
+  }
+  Loop* loop_;
+};
+
+/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options: as
+/// `private_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class private_loop : private detail::private_run {
+  using base = detail::private_run;
+
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  using generator_type = Generator;
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  using step_type = private_step<private_loop>;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what one
+  /// step costs.
+  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+               Generator generator = Generator{})
+      : base{chosen, is_private},
+        options_{chosen},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, chosen.max_batch},
+        total_{executor, detail::capacity_for<scalar>(chosen)},
+        generator_{std::move(generator)} {
+    detail::require_option(chosen.clip.has_value(), "clip");
+    take(chosen.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
+  private_loop(const private_loop&) = delete;
+  private_loop& operator=(const private_loop&) = delete;
+  ~private_loop() = default;
+
+  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or the
+  /// loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all records
+  /// are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
+  [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
+    if (!records_ || !records_->same_view(records)) {
+      records_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
+      records_ = records;
+    }
+    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    randomness_ = layer_randomness{generator_.stream(detail::randomness::layers, step)};
+    total_.clear();
+    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    batch_.reset();
+    state_ = batch_state::in_the_sum;
+    return step_type{*this};
+  }
+
+ private:
+  template <class>
+  friend class private_step;
+  friend struct detail::step_access;
+  enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
+
+  [[nodiscard]] bool next_batch() {
+    if (state_ == batch_state::waiting) {
+      throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
+    }
+    const auto drawn = drawn_.next(
+        detail::crew_of(*executor_),
+        [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
+    if (drawn.empty()) {
+      batch_.reset();
+      state_ = batch_state::none_left;
+      return false;
+    }
+    batch_.emplace(*records_, drawn);
+    state_ = batch_state::waiting;
+    return true;
+  }
+  [[nodiscard]] auto gradients() {
+    if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+  }
+  /// Throws std::logic_error unless these gradients are those of the batch that waits.
+  void admit(const batch<Network, Loss>* samples) {
+    if (!batch_ || samples != &*batch_ || state_ != batch_state::waiting) {
+      throw std::logic_error(
+          "pergrad: private_step: each physical batch goes into the sum once, as step.gradients() gives it");
+    }
+  }
+
+  private_options options_;
+  const Executor* executor_;
+  const Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network> tape_;
+  bounded_total<Network> total_;
+  layer_randomness randomness_;
+  std::optional<dataset<input_value, target>> records_;
+  std::optional<batch<Network, Loss>> batch_;
+  batch_state state_ = batch_state::none_left;
+  Generator generator_;
+};
+
+template <class Network, class Loss>
+private_loop(const host&, const Network&, Loss, const private_options&) -> private_loop<Network, Loss>;
+
+namespace detail {
+
+/// The library's own way into a step.
+struct step_access {
+  template <class Loop>
+  [[nodiscard]] static Loop& loop(const private_step<Loop>& step) {
+    return step.loop();
+  }
+  template <class Loop>
+  [[nodiscard]] static auto& total(const private_step<Loop>& step) {
+    return step.loop().total_;
+  }
+  template <class Loop>
+  static void admit(const private_step<Loop>& step, const auto* samples) {
+    step.loop().admit(samples);
+  }
+  template <class Loop>
+  static void is_in_the_sum(const private_step<Loop>& step) {
+    step.loop().state_ = Loop::batch_state::in_the_sum;
+  }
+  /// The step's sum with its noise. The step is used up. Throws std::logic_error before all of its batches are in the
+  /// sum.
+  template <class Loop>
+  [[nodiscard]] static auto consume(private_step<Loop>&& step) {
+    Loop& loop = step.loop();
+    if (loop.state_ != Loop::batch_state::none_left) {
+      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
+    }
+    step.loop_ = nullptr;
+    return noised_total<typename Loop::network_type, typename Loop::generator_type>{
+        &loop.total_, {*loop.options_.noise, &loop.generator_}};
+  }
+  template <class Loop>
+  [[nodiscard]] static expected_batch_size divisor(const private_step<Loop>& step) {
+    return *step.loop().options_.divisor;
+  }
+};
+
+}  // namespace detail
+
+/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator throws,
+/// and std::logic_error before all of its physical batches are in the sum.
+template <executor Executor, class Network, class Loop>
+void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
+                   private_step<Loop>&& step) {
+  detail::release_into(executor, update, detail::step_access::consume(std::move(step)));
+}
+template <executor Executor, class Network, bool IsPrivate, class Loop>
+void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
+                   const private_step<Loop>& /*step*/) {
+  static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+}
+
+}  // namespace pergrad::inline v0_1

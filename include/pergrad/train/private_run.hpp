@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by hand
+// have in common
+//
+// A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
+// memory grows with the data set; they come out in physical batches of at most `max_batch`.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <pergrad/gradients/totals.hpp>
+#include <pergrad/host/executor.hpp>
+#include <pergrad/privacy/budget.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/train/dp_sgd_options.hpp>
+
+namespace pergrad::inline v0_1::detail {
+
+/// The records of one step, in the order of the data set.
+class drawn_records {
+ public:
+  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+
+  /// Begins a step on a data set of so many records.
+  void begin(const poisson_sampling& sampling, const secret_stream& stream, std::uint64_t record_count) noexcept {
+    sampling_ = &sampling;
+    stream_ = stream;
+    record_count_ = record_count;
+    next_window_ = 0;
+    word_ = 0;
+    words_ = 0;
+    rest_ = 0;
+    records_.clear();
+  }
+  /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
+  /// fits(record) is false are left out and told to `left_out`.
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const host& crew, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    while (records_.size() < records_.capacity()) {
+      if (rest_ == 0 && !next_word(crew)) break;
+      const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
+      rest_ &= rest_ - 1;
+      if (record >= record_count_) continue;
+      if (fits(record)) {
+        records_.push_back(static_cast<std::uint32_t>(record));
+      } else {
+        left_out();
+      }
+    }
+    return records_;
+  }
+
+ private:
+  /// The next 64 records of which any is drawn; false behind the last ones.
+  [[gnu::noinline]] bool next_word(const host& crew) {
+    while (true) {
+      while (++word_ < words_) {
+        rest_ = bits_[word_];
+        if (rest_ != 0) return true;
+      }
+      if (next_window_ >= record_count_) return false;
+      mark_window(crew);
+      word_ = ~std::size_t{0};
+    }
+  }
+  void mark_window(const host& crew) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    first_ = next_window_;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
+    const std::uint64_t tasks = (count + share - 1) / share;
+    crew.parallel(tasks, [&](std::size_t task, std::size_t) {
+      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+    });
+    words_ = tasks * share / 64;
+    next_window_ += 64 * bits_.size();
+  }
+
+  const poisson_sampling* sampling_ = nullptr;
+  secret_stream stream_;
+  std::uint64_t record_count_ = 0;
+  std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
+  std::uint64_t first_ = 0;                 ///< of the window
+  std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
+  std::size_t words_ = 0;                   ///< of the window
+  std::size_t word_ = 0;
+  std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
+  std::vector<std::uint32_t> records_;
+};
+
+/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch size
+/// is what it says, in whole physical batches; fewer where only so few are added up in floating point. Throws
+/// std::invalid_argument for a capacity of less than one batch.
+template <class Scalar>
+[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+  const std::size_t batch = options.max_batch.count;
+  if (options.capacity) {
+    if (options.capacity->count < batch) {
+      refuse_option("capacity must be at least max_batch, got " + std::to_string(options.capacity->count));
+    }
+    return *options.capacity;
+  }
+  const double expected = std::min(options.divisor->value(), 0x1p31);
+  const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
+  const record_capacity enough{(records + batch - 1) / batch * batch};
+  const record_capacity fewer{enough.count - batch};
+  const bool is_needed = summation::of<Scalar>(enough.count).capacity == 0 && static_cast<double>(fewer.count) >= expected;
+  return is_needed ? fewer : enough;
+}
+
+/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+class private_run {
+ public:
+  /// Would one more step keep to the budget? Always true without one.
+  [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
+  /// Steps taken, each with its noise.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
+  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
+  [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
+  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+
+ protected:
+  [[gnu::noinline]] private_run(const private_options& options, bool is_private)
+      : sampling_{*checked_options(options, is_private).sampling},
+        accountant_{options.budget, options.plan},
+        event_{sampling_.event(*options.noise)},
+        drawn_{options.max_batch.count} {}
+  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
+  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  [[gnu::noinline]] void take(double sensitivity, double largest) {
+    sensitivity_ = sensitivity;
+    const double deviation = event_.noise_multiplier * sensitivity_;
+    if (!(deviation <= largest)) {
+      refuse_option("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
+    }
+    accountant_.prepare(event_);
+    require_room_for_a_step(accountant_, event_);
+  }
+
+  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  template <class Generator>
+  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
+    accountant_.spend(event_);
+    const std::uint64_t step = generator.next_step();
+    drawn_.begin(sampling_, generator.stream(randomness::sampling, step), record_count);
+    return step;
+  }
+
+  poisson_sampling sampling_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_ = 0;  ///< of every sum
+  drawn_records drawn_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
