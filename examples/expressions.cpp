@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -85,10 +86,11 @@ int main() {
   // [snippet: chunks]
   // A logical batch in chunks that fit the tape; the total remembers the sensitivity of what was added.
   pg::bounded_total<model> sum_of_chunks{exec};
-  for (std::size_t first = 0; first < sample_count; first += 4) {
-    const std::size_t pixels = model::input_shape.size();
-    const pg::batch<model, pg::cross_entropy> chunk{std::span{inputs}.subspan(first * pixels, 4 * pixels),
-                                                    std::span{targets}.subspan(first, 4)};
+  const pg::dataset<double, std::int32_t> records{inputs, targets, model::input_shape};
+  std::vector<std::uint32_t> drawn(sample_count);
+  std::iota(drawn.begin(), drawn.end(), 0U);  // every record once, in order
+  for (std::size_t first = 0; first < drawn.size(); first += 4) {
+    const pg::batch<model, pg::cross_entropy> chunk{records, std::span{drawn}.subspan(first, 4)};
     const auto g_of_chunk = pg::per_sample_gradients(net, pg::cross_entropy{}, chunk, tape);
     pg::evaluate_into(exec, pg::accumulate(sum_of_chunks, pg::sum(pg::clip(g_of_chunk, pg::l2_clip_norm{0.5}))));
   }
@@ -101,15 +103,15 @@ int main() {
   // [snippet end]
 
   pg::seeded_generator same_key{1};
-  pg::unprotected::rehearsed_gradient<model> in_one{exec};
-  pg::evaluate_into(
-      exec, in_one,
-      pg::sum(pg::clip(g, pg::l2_clip_norm{0.5})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, same_key));
-  check("chunks and one batch release the same", largest_difference(released.values(), in_one.values()));
+  pg::bounded_total<model> in_one{exec};
+  pg::unprotected::rehearsed_gradient<model> same{exec};
+  pg::evaluate_into(exec, pg::accumulate(in_one, pg::sum(pg::clip(g, pg::l2_clip_norm{0.5}))));
+  pg::evaluate_into(exec, same, in_one + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, same_key));
+  check("chunks and one batch release the same", largest_difference(released.values(), same.values()));
   // [snippet: kinds_of_clip]
   const auto per_layer = pg::sum(pg::clip_per_layer(g, pg::l2_clip_norm{0.5}));  // C / sqrt(2) for each of two layers
   const auto automatic = pg::sum(pg::normalise(g, pg::l2_clip_norm{0.5}));       // C g / (norm + 0.01)
-  const auto replaced = pg::sum(pg::clip(g, pg::l2_clip_norm{0.5}), pg::neighbouring::replace_one);
+  const auto replaced = pg::sum<pg::neighbouring::replace_one>(pg::clip(g, pg::l2_clip_norm{0.5}));
   // [snippet end]
   std::printf("sensitivities %.4f %.4f %.4f\n", per_layer.sensitivity(), automatic.sensitivity(),
               replaced.sensitivity());

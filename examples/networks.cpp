@@ -101,7 +101,7 @@ int main() {
 
   // [snippet: predict]
   const std::vector<float> images(2 * cnn::input_shape.size(), 0.25F);
-  const std::vector<float> predicted = pg::predict(exec, net, images);  // [2, 10]
+  const std::vector<float> predicted = pg::predict(exec, net, pg::public_records{images});  // [2, 10]
   // [snippet end]
 
   // [snippet: outputs]

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // examples/private_training.cpp - DP-SGD by hand, then by the trainer, with the mistakes that are refused on the way
 //
-// By hand, every part can be seen: sampling, clipping, noise, division by a public constant, accounting. In a trainer
-// they cannot come apart, so that is what one should use. The data is synthetic: 2000 records of 8 numbers, two
-// classes.
+// By hand, the loop is yours: how gradients are clipped, what else is looked at, what becomes of what was released.
+// Sampling, noise and accounting cannot come apart in a `private_loop`, no more than in a trainer, which is the same
+// with nothing left to write. The data is synthetic: 2000 records of 8 numbers, two classes.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <pergrad.hpp>
@@ -40,30 +41,30 @@ table draw(std::size_t count, unsigned seed) {
 
 double by_hand(const pg::host& exec, const table& data) {
   const auto records = data.records();
+  const table test = draw(1000, 2);
   // [snippet: by_hand]
-  model net{exec, pg::xavier_uniform{1}};
-  model::tape tape{exec, pg::max_batch{512}};
-  pg::private_gradient<model> update{exec};
-  pg::sgd<model> optimizer{pg::learning_rate{0.5}, 0.9};
+  pg::private_options options;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.noise = pg::noise_multiplier{1.0};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.05}};
+  options.divisor = pg::expected_batch_size{100};  // 0.05 * 2000, not what is drawn
 
-  const pg::noise_multiplier sigma{1.0};
-  const pg::poisson_sampling sampling{pg::sampling_probability{0.05}};
-  pg::os_keyed_generator generator;
-  pg::rdp_accountant accountant;
-  std::vector<std::uint32_t> ids(512);
-  for (int step = 0; step < 100; ++step) {
-    accountant.record(sampling.event(sigma));  // before the noise is drawn
-    const std::size_t drawn = sampling.sample(generator.key(), generator.next_step(), 2000, ids);
-    const pg::batch<model, pg::cross_entropy> batch{records, std::span{ids}.first(drawn)};
-    const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
-    pg::evaluate_into(exec, update, pg::sum(pg::clip(g, pg::l2_clip_norm{1.0})) + pg::unaccounted::gaussian_noise(sigma, generator));
-    optimizer.step(exec, net, update, pg::expected_batch_size{100});  // 0.05 * 2000, not `drawn`
+  model net{exec, pg::xavier_uniform{1}};
+  pg::sgd<model> optimizer{pg::learning_rate{0.5}, 0.9};
+  pg::private_loop loop{exec, net, pg::cross_entropy{}, options};
+  while (loop.steps() < 100) {
+    auto step = loop.begin(records);  // into the ledger, then the draw
+    while (step.next()) {             // physical batches, each into the step's sum once
+      const auto g = step.gradients();
+      pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(g, pg::l2_clip_norm{1.0}))));
+    }
+    optimizer.step(exec, net, std::move(step));  // noise, once; the step is used up
   }
   // [snippet end]
   std::printf("by hand:  accuracy %.3f, epsilon %.3f\n",
-              pg::evaluate_classifier(exec, net, draw(1000, 2).records()).accuracy,
-              accountant.epsilon(pg::delta{1e-5}));
-  return accountant.epsilon(pg::delta{1e-5});
+              pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy,
+              loop.epsilon(pg::delta{1e-5}));
+  return loop.epsilon(pg::delta{1e-5});
 }
 
 int main() {
@@ -87,7 +88,8 @@ int main() {
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
   while (trainer.within_budget()) trainer.step(data.records());
   // [snippet end]
-  const double accuracy = pg::evaluate_classifier(exec, net, draw(1000, 2).records()).accuracy;
+  const table test = draw(1000, 2);
+  const double accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
   std::printf("trainer:  accuracy %.3f, epsilon %.3f after %d steps\n", accuracy, trainer.epsilon(pg::delta{1e-5}),
               static_cast<int>(trainer.steps()));
   bool refused = false;

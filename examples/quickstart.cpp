@@ -67,7 +67,7 @@ int main() {
   while (trainer.within_budget()) trainer.step(train.records());
   // [snippet end]
   // [snippet: result]
-  const double accuracy = pg::evaluate_classifier(exec, net, test.records()).accuracy;
+  const double accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
   const double spent = trainer.epsilon(budget.delta);
   std::printf("test accuracy %.4f, epsilon %.4f, delta %g\n", accuracy, spent, budget.delta.value());
   // [snippet end]

@@ -95,7 +95,7 @@ int main() {
   const std::array bounds{pg::l2_clip_norm{0.4}, pg::l2_clip_norm{0.3}};  // of group 0, all the rest; of group 1
   const auto clipped = pg::sum(pg::clip_per_group(in_training, bounds));  // sensitivity sqrt(0.4² + 0.3²)
   // [snippet end]
-  pg::private_gradient<reader> update{exec};
+  pg::unprotected::rehearsed_gradient<reader> update{exec};
   pg::evaluate_into(exec, update, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
   std::size_t noised = 0;
   for (const float value : update.values().first<20 * 8>()) noised += value != 0 ? 1U : 0U;
@@ -111,11 +111,11 @@ int main() {
   adapted::tape tape_of_tuned{exec, pg::max_batch{4}};
   const pg::batch<adapted, pg::cross_entropy> same_records{records, everybody};
   const auto g_of_tuned = pg::per_sample_gradients(tuned, pg::cross_entropy{}, same_records, tape_of_tuned);
-  pg::private_gradient<adapted> small{exec};
+  pg::unprotected::rehearsed_gradient<adapted> small{exec};
   pg::sgd<adapted> optimizer{pg::learning_rate{0.1}};
-  pg::evaluate_into(
-      exec, small,
-      pg::sum(pg::clip(g_of_tuned, pg::l2_clip_norm{1.0})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
+  pg::evaluate_into(exec, small,
+                    pg::sum(pg::clip(g_of_tuned, pg::l2_clip_norm{1.0})) +
+                        pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
   optimizer.step(exec, tuned, small, pg::expected_batch_size{4});
   expect(shared && table[0] == before, "tied uses share parameters, frozen ones stay");
   return all_fine ? 0 : 1;

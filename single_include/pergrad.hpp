@@ -528,6 +528,24 @@ template <class Given> struct total_needs_a_clipped_sum {
 template <class Gradient> struct private_step_needs_a_noised_sum {
   static_assert(never<Gradient>, "a private gradient and a private optimizer take only a noised sum: evaluate_into(exec, private_gradient, sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...)), then optimizer.step(exec, net, private_gradient, divisor); or both at once: optimizer.step(exec, net, private_gradient, sum(...) + gaussian_noise(...), divisor); see docs/privacy.md");
 };
+template <class Destination, class Generator> struct noise_from_a_seed {
+  static_assert(never<Destination>, "noise from a pergrad::seeded_generator protects nobody: it fills a pergrad::unprotected::rehearsed_gradient, and a pergrad::private_gradient takes noise from a pergrad::os_keyed_generator; see docs/privacy.md");
+};
+template <class Destination> struct release_needs_a_private_gradient {
+  static_assert(never<Destination>, "a noised sum goes into a pergrad::private_gradient (with noise from a seed into a pergrad::unprotected::rehearsed_gradient) or straight into optimizer.step; see docs/privacy.md");
+};
+template <class Expression> struct step_accumulates_clipped_sums {
+  static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
+};
+template <class Expression> struct step_counts_records_added_or_removed {
+  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Loop> struct step_is_used_up_by_a_release {
+  static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
+};
+template <class Records> struct records_may_be_private {
+  static_assert(never<Records>, "accuracy, loss and outputs of training records are private values: pass pergrad::public_records{records} if anybody may know the records, or call the function of pergrad::unprotected; see docs/privacy.md");
+};
 template <class... Given> struct release_needs_noise {
   static_assert(never<Given...>, "evaluate_into and optimizer.step release only a clipped and noised sum, and only into a pergrad::private_gradient; for anything else use pergrad::unprotected::evaluate_into; see docs/privacy.md");
 };
@@ -629,6 +647,9 @@ struct error_text {
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_out_of_range(std::initializer_list<text_piece> pieces) {
   throw std::out_of_range(error_text{pieces}.text);
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_logic_error(std::initializer_list<text_piece> pieces) {
+  throw std::logic_error(error_text{pieces}.text);
 }
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_runtime_error(std::initializer_list<text_piece> pieces) {
   throw std::runtime_error(error_text{pieces}.text);
@@ -881,6 +902,8 @@ class batch {
   [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
     return records_.targets(record(sample));
   }
+  /// Where the records lie: batches of one data set have the same source.
+  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
@@ -2183,8 +2206,8 @@ template <class Network>
 class tape;
 template <class Network, class Loss>
 class batch;
-template <class Network>
-class private_gradient;
+template <class Network, bool IsPrivate>
+class released_gradient;
 template <class Network>
 class bounded_total;
 template <class Network>
@@ -2337,8 +2360,8 @@ inline constexpr bool cannot_be_trained =
 // clang-format off
 template <class Explanation, class Scalar>
 class tape<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
-template <class Explanation, class Scalar>
-class private_gradient<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
+template <class Explanation, class Scalar, bool IsPrivate>
+class released_gradient<error::wrong_network<Explanation, Scalar>, IsPrivate> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
 class bounded_total<error::wrong_network<Explanation, Scalar>> : public error::stand_in<Scalar> { public: using error::stand_in<Scalar>::stand_in; };
 template <class Explanation, class Scalar>
@@ -2931,6 +2954,8 @@ constexpr void for_each_stretch(const layout& a, const layout& b, Function&& f) 
 #include <cstring>
 
 // pergrad/detail/elements.hpp - loops over a stretch of elements, a vector at a time: sums, scaled sums, dot products
+
+#include <bit>
 
 // pergrad/detail/limits.hpp - std::numeric_limits as values: device code may read a constant, but not call the function
 
@@ -4059,6 +4084,21 @@ inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>
     add_scaled_terms(to, terms.data(), first, count, std::make_index_sequence<2>{});
   }
   if (!terms.empty()) add_scaled_to(to, terms[0].weight, terms[0].from + first, count);
+}
+/// Integers of a scalar's size, which lie where a sum's scalars would.
+template <class Scalar>
+using integer_of = std::conditional_t<sizeof(Scalar) == sizeof(std::int32_t), std::int32_t, std::int64_t>;
+/// The integer next to a number of less than 2^51: adding 1.5 * 2^52 rounds it, and leaves it in the last bits.
+[[nodiscard]] inline std::int64_t nearest_integer(double value) noexcept {
+  constexpr double shift = 0x1.8p52;
+  return std::bit_cast<std::int64_t>(value + shift) - std::bit_cast<std::int64_t>(shift);
+}
+/// to += the integer next to factor * from
+template <class Scalar, class Integer>
+[[gnu::noinline]] void add_rounded_to(Integer* to, double factor, const Scalar* from, index count) {
+  for (index i = 0; i < count; ++i) {
+    to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
+  }
 }
 /// to += weight * from^2
 template <class Scalar>
@@ -6539,13 +6579,19 @@ inline void for_each_segment(const sparse_leaf& leaf, const segments<Scalar>& of
   }
 }
 
-/// table += weight G_b, or weight G_b^2, for the segments first .. last - 1.
-template <class Scalar>
+/// table += weight G_b, or weight G_b^2, for the segments first .. last - 1. The table may be in double.
+template <class Scalar, class Sum>
 inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, index first, index last, Scalar weight,
-                         bool squared, Scalar* table) noexcept {
+                         bool squared, Sum* table) noexcept {
   for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
-    Scalar* to = table + place;
-    if (squared) {
+    Sum* to = table + place;
+    if constexpr (!std::is_same_v<Sum, Scalar>) {
+      const auto factor = static_cast<Sum>(weight);
+      for (index i = 0; i < leaf.width; ++i) {
+        const auto value = static_cast<Sum>(static_cast<Scalar>(count * row[i]));
+        to[i] += factor * (squared ? value * value : value);
+      }
+    } else if (squared) {
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         const vector<Scalar> value = splat(count) * lanes.load(row + i);
         lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
@@ -6554,6 +6600,16 @@ inline void add_segments(const sparse_leaf& leaf, const segments<Scalar>& of, in
       for_each_vector<Scalar>(leaf.width, [&](index i, const auto& lanes) {
         lanes.store(to + i, lanes.load(to + i) + splat(weight) * (splat(count) * lanes.load(row + i)));
       });
+    }
+  });
+}
+/// table += round(factor G_b) for the segments first .. last - 1.
+template <class Scalar>
+inline void add_rounded_segments(const sparse_leaf& leaf, const segments<Scalar>& of, index first, index last,
+                                 double factor, std::int64_t* table) noexcept {
+  for_each_segment(leaf, of, first, last, [&](index place, const Scalar* row, Scalar count) {
+    for (index i = 0; i < leaf.width; ++i) {
+      table[place + i] += nearest_integer(factor * static_cast<double>(static_cast<Scalar>(count * row[i])));
     }
   });
 }
@@ -7854,44 +7910,10 @@ using network = typename detail::gate<float, Input, Layers...>::type;
 // A clipped sum is separable over samples, so a batch is cut into tiles that stay in a core's cache: the tape holds one
 // workspace a thread, a few sums a thread and the packed weights. Nothing in it grows with the batch.
 
-// pergrad/host/deferred_rows.hpp - where a chunk of samples leaves what the sums of large blocks are formed from
+// pergrad/detail/executors.hpp - what the verbs ask of an executor
 //
-// x in panels of columns, [block][panel][sample][column], so that the sum reads one panel from front to back for every
-// few outputs; samples' whole rows would lie a page apart. Deltas in rows, [sample][all outputs of all blocks].
+// There are two kinds: the host (host/executor.hpp), and executors of devices (cuda/executor.hpp).
 
-namespace pergrad::inline v0_1::on_host {
-
-/// The room for the samples of a chunk, or for those from one of them on.
-template <class Scalar>
-struct deferred_rows {
-  Scalar* x_first = nullptr;
-  Scalar* delta_first = nullptr;
-  index samples = 0;     ///< that there is room for
-  index delta_step = 0;  ///< from a sample to the next one
-  index first = 0;       ///< the sample that is counted as 0
-
-  /// Columns of a panel. A sum over few samples takes longer to begin a panel than to read whole rows.
-  [[nodiscard]] index panel() const noexcept {
-    constexpr index few = 32;
-    return samples <= few ? index{1} << 40 : panel_block;
-  }
-  /// Those of the panel that begins with `column` of `width`.
-  [[nodiscard]] index columns(index width, index column) const noexcept { return std::min(panel(), width - column); }
-  /// The panel that begins with `column` of one block's x, whose samples are x_step() apart. The block has `width`
-  /// columns, and blocks before it have `row_x`.
-  [[nodiscard]] Scalar* x(index row_x, index width, index column, index sample) const noexcept {
-    return x_first + samples * (row_x + column) + (first + sample) * x_step(width, column);
-  }
-  [[nodiscard]] index x_step(index width, index column) const noexcept { return round_up(columns(width, column)); }
-  [[nodiscard]] Scalar* delta(index row_delta, index sample) const noexcept {
-    return delta_first + (first + sample) * delta_step + row_delta;
-  }
-  [[nodiscard]] deferred_rows from(index sample) const noexcept {
-    return {x_first, delta_first, samples, delta_step, first + sample};
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/executor.hpp - the host executor: a fixed crew of threads that share out numbered tasks
 //
 // Which thread runs which task is left to chance; callers give every task its own place for its result, so that nothing
@@ -8062,6 +8084,70 @@ class host {
 };
 
 }  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+template <class Type>
+concept host_executor = std::is_convertible_v < const std::remove_cvref_t<Type>
+&, const host& > ;
+
+/// The host's threads that finish what an executor began.
+template <class Executor>
+[[nodiscard]] const host& crew_of(const Executor& executor) {
+  if constexpr (device_executor<Executor>) {
+    return executor.crew();
+  } else {
+    return executor;
+  }
+}
+
+}  // namespace detail
+
+/// What the verbs take: `pergrad::host` or the executor of a device.
+template <class Type>
+concept executor = detail::host_executor<Type> || detail::device_executor<Type>;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/host/deferred_rows.hpp - where a chunk of samples leaves what the sums of large blocks are formed from
+//
+// x in panels of columns, [block][panel][sample][column], so that the sum reads one panel from front to back for every
+// few outputs; samples' whole rows would lie a page apart. Deltas in rows, [sample][all outputs of all blocks].
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The room for the samples of a chunk, or for those from one of them on.
+template <class Scalar>
+struct deferred_rows {
+  Scalar* x_first = nullptr;
+  Scalar* delta_first = nullptr;
+  index samples = 0;     ///< that there is room for
+  index delta_step = 0;  ///< from a sample to the next one
+  index first = 0;       ///< the sample that is counted as 0
+
+  /// Columns of a panel. A sum over few samples takes longer to begin a panel than to read whole rows.
+  [[nodiscard]] index panel() const noexcept {
+    constexpr index few = 32;
+    return samples <= few ? index{1} << 40 : panel_block;
+  }
+  /// Those of the panel that begins with `column` of `width`.
+  [[nodiscard]] index columns(index width, index column) const noexcept { return std::min(panel(), width - column); }
+  /// The panel that begins with `column` of one block's x, whose samples are x_step() apart. The block has `width`
+  /// columns, and blocks before it have `row_x`.
+  [[nodiscard]] Scalar* x(index row_x, index width, index column, index sample) const noexcept {
+    return x_first + samples * (row_x + column) + (first + sample) * x_step(width, column);
+  }
+  [[nodiscard]] index x_step(index width, index column) const noexcept { return round_up(columns(width, column)); }
+  [[nodiscard]] Scalar* delta(index row_delta, index sample) const noexcept {
+    return delta_first + (first + sample) * delta_step + row_delta;
+  }
+  [[nodiscard]] deferred_rows from(index sample) const noexcept {
+    return {x_first, delta_first, samples, delta_step, first + sample};
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/lane_ring.hpp - which lane has which buffer, and when lanes that are done join the total
 //
 // A lane is an order of additions: its tiles in order, then the lanes in order. It need not keep a buffer of its own
@@ -8151,8 +8237,6 @@ class lane_ring {
 
 // pergrad/host/dot_block.hpp - dot products of a few vectors with a few others, in double, each number read once for
 // all, and the sum of many such blocks
-
-#include <bit>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -8930,12 +9014,22 @@ struct leaf_kernel {
       product(shape, x(0, g), delta(0, g), out + g * group_size(), epilogue::add{});
   }
 
-  /// Adds sum_b w_b G_b as X^T diag(w) Delta: delta is scaled on its way into `scaled`, which holds it without gaps.
-  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* scaled) const noexcept {
+  /// Adds sum_b w_b G_b to `out`. With one position as one product, X^T diag(w) Delta; with several every sample's
+  /// gradient is a sum by itself before it is added, because its bound is that of the numbers that are added
+  /// (privacy/release.hpp). delta is scaled on its way into `room`, which holds it without gaps, or a whole gradient.
+  void add_weighted_sum(index samples, const Scalar* weights, Scalar* out, Scalar* room) const noexcept {
+    if (in_parts()) {
+      for (index b = 0; b < samples; ++b) {
+        if (weights[b] == 0) continue;
+        instantiate(b, room);
+        add_scaled_to(out, weights[b], static_cast<const Scalar*>(room), leaf.size());
+      }
+      return;
+    }
     const index width = leaf.groups * leaf.outputs;
     const index sample_size = leaf.positions() * width;
     for (index b = 0; b < samples; ++b) {
-      Scalar* to = scaled + b * sample_size;
+      Scalar* to = room + b * sample_size;
       for_each_position(leaf, leaf.positions(), [&](index, index, index delta_t) {
         const Scalar* from = delta(b, 0) + delta_t;
         if (weights[b] == 0) {
@@ -8955,17 +9049,19 @@ struct leaf_kernel {
     step[1].delta = width;
     step[0].delta = width * step[1].extent;
     plane.delta = step[0].delta * step[0].extent;
-    if (in_parts()) {
-      for (index g = 0; g < leaf.groups; ++g) {
-        form_in_parts(samples, x(0, g), scaled + g * leaf.outputs, sample_size, step, plane, out + g * group_size(),
-                      true);
-      }
-      return;
-    }
-    const product_shape shape = leaf.gradient_shape(samples, sample_size, step, plane);
+    const bool is_one_product = leaf.positions() == 1;
+    const index together = is_one_product ? samples : 1;
+    const index columns = is_one_product ? leaf.outputs : panel_block;  // a block of the sum stays in the cache
+    product_shape shape = leaf.gradient_shape(together, sample_size, step, plane);
     for (index g = 0; g < leaf.groups; ++g) {
-      product(shape, x(0, g), static_cast<const Scalar*>(scaled + g * leaf.outputs), out + g * group_size(),
-              epilogue::add{});
+      for (index n = 0; n < leaf.outputs; n += columns) {
+        shape.columns = std::min(columns, leaf.outputs - n);
+        for (index b = 0; b < samples; b += together) {
+          if (!is_one_product && weights[b] == 0) continue;
+          product(shape, x(b, g), static_cast<const Scalar*>(room + b * sample_size + g * leaf.outputs + n),
+                  out + g * group_size() + n, epilogue::add{});
+        }
+      }
     }
   }
 
@@ -10060,6 +10156,15 @@ struct chacha_nonce {
            static_cast<std::uint32_t>(step >> 32U)}};
 }
 
+/// The first word of a nonce beside this one, for what continues its stream; purposes are below 2^8, so it is nobody
+/// else's. Precondition: high < 2^24 - 1.
+[[nodiscard]] PERGRAD_HD constexpr std::uint32_t continued_purpose(std::uint32_t purpose, std::uint32_t high) noexcept {
+  return purpose | (high + 1) << 8U;
+}
+[[nodiscard]] constexpr chacha_nonce continued(const chacha_nonce& nonce, std::uint32_t high) noexcept {
+  return {{continued_purpose(nonce.words[0], high), nonce.words[1], nonce.words[2]}};
+}
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
@@ -10539,15 +10644,274 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/generator.hpp - where the keys of all randomness come from: the operating system, or a seed
+//
+// A generator is a ChaCha20 key for each kind of secret randomness and a count of steps; noise, sampling and dropout
+// are functions of (key, purpose, step, element). Keys never leave the room of those that draw with them: no function
+// hands one out, and who needs the words of a stream is a friend of the class that names it below. Only
+// `os_keyed_generator` gives differential privacy. `seeded_generator` repeats a run: WHOEVER KNOWS OR GUESSES THE SEED
+// CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee whatever the accountant says, and its type tells so
+// (`is_private`).
+//
+// Keys of the operating system's lie in a page of their own that is left out of core dumps, that a forked child finds
+// empty, and that is overwritten before it is given back. A child would repeat the parent's noise, so a generator
+// refuses to work there. What no program can see is a snapshot of a virtual machine: whoever restores one twice has two
+// programs with one key, whose difference of releases has no noise. Make the generator after the machine was restored.
+
+#if defined(__linux__)
+#include <sys/random.h>
+#endif
+#include <sys/mman.h>
+
+#include <unistd.h>
 
 namespace pergrad::inline v0_1 {
 
-/// Where a run's randomness inside layers comes from: a key and a logical step. Without a key, layers behave as in
-/// evaluation: dropout does nothing.
+class os_keyed_generator;
+class seeded_generator;
+class poisson_sampling;
+struct layer_randomness;
+namespace detail {
+template <class Scalar>
+class release_gate;
+}
+namespace on_device {
+struct stream_upload;
+}
+
+/// Where randomness may come from: one of the two generators of this library. No other type is, as a generator sees the
+/// moment of a release.
+template <class Generator>
+concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
+
+namespace detail {
+
+/// Kinds of randomness. Each has a key of its own: who learns one of them knows nothing of the others.
+enum class randomness : unsigned char { noise, sampling, layers };
+using key_ring = std::array<chacha_key, 3>;
+
+/// The words of one step of one kind of randomness. Only those who draw from it can read it, and they are named here.
+class secret_stream {
+ public:
+  secret_stream() = default;
+  friend bool operator==(const secret_stream&, const secret_stream&) noexcept = default;
+
+ private:
+  friend class pergrad::os_keyed_generator;
+  friend class pergrad::seeded_generator;
+  template <class Scalar>
+  friend class release_gate;
+  friend class pergrad::poisson_sampling;
+  friend struct pergrad::layer_randomness;
+  friend struct on_device::stream_upload;
+
+  secret_stream(const chacha_key& key, std::uint64_t step) noexcept : key_{&key}, step_{step} {}
+  [[nodiscard]] const chacha_key& key() const noexcept { return *key_; }
+  [[nodiscard]] chacha_nonce nonce(random_purpose purpose) const noexcept { return make_nonce(purpose, step_); }
+
+  const chacha_key* key_ = nullptr;  ///< in its generator
+  std::uint64_t step_ = 0;
+};
+
+/// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
+[[gnu::noinline]] inline void operating_system_random(void* memory, std::size_t bytes) {
+#if defined(__linux__)
+  auto* at = static_cast<unsigned char*>(memory);
+  while (bytes > 0) {
+    const auto got = ::getrandom(at, bytes, 0);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      throw_runtime_error({"pergrad: getrandom gave no key, errno ", errno});
+    }
+    at += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+#else
+  if (::getentropy(memory, bytes) != 0) {
+    throw_runtime_error({"pergrad: getentropy gave no key, errno ", errno});
+  }
+#endif
+}
+
+/// Counts up without wrapping, as a step used twice would repeat its noise. Any number of threads may call it.
+inline std::uint64_t take_step(std::atomic<std::uint64_t>& next) {
+  std::uint64_t step = next.load(std::memory_order_relaxed);
+  do {
+    if (step == std::numeric_limits<std::uint64_t>::max()) {
+      throw std::overflow_error("pergrad: generator has given out all of its 2^64 - 1 steps");
+    }
+  } while (!next.compare_exchange_weak(step, step + 1, std::memory_order_relaxed));
+  return step;
+}
+
+/// Keys in a page of their own; see the head of this file.
+class key_page {
+ public:
+  /// Draws the keys. Throws std::runtime_error when the operating system gives none or no memory.
+  key_page() {
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw_runtime_error({"pergrad: no memory for a key, errno ", errno});
+    content_ = new (memory) content;
+#if defined(MADV_DONTDUMP)
+    ::madvise(memory, bytes, MADV_DONTDUMP);
+#endif
+#if defined(MADV_WIPEONFORK)
+    ::madvise(memory, bytes, MADV_WIPEONFORK);
+#endif
+    try {
+      operating_system_random(&content_->keys, sizeof content_->keys);
+    } catch (...) {
+      give_back();
+      throw;
+    }
+    content_->process = ::getpid();
+  }
+  key_page(const key_page&) = delete;
+  key_page& operator=(const key_page&) = delete;
+  key_page(key_page&& other) noexcept : content_{std::exchange(other.content_, nullptr)} {}
+  key_page& operator=(key_page&& other) noexcept {
+    if (this != &other) {
+      give_back();
+      content_ = std::exchange(other.content_, nullptr);
+    }
+    return *this;
+  }
+  ~key_page() { give_back(); }
+
+  /// The keys. Throws std::logic_error after the page was moved from, and in a process that did not draw them.
+  [[nodiscard]] const key_ring& keys() const {
+    require();
+    return content_->keys;
+  }
+  [[nodiscard]] std::uint64_t next_step() {
+    require();
+    return take_step(content_->next_step);
+  }
+  [[nodiscard]] std::uint64_t step() const noexcept {
+    return content_ == nullptr ? 0 : content_->next_step.load(std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t bytes = 4096;
+  struct content {
+    key_ring keys;
+    ::pid_t process = 0;
+    std::atomic<std::uint64_t> next_step{0};
+  };
+  static_assert(sizeof(content) <= bytes);
+
+  void require() const {
+    if (content_ == nullptr) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
+    if (content_->process != ::getpid()) {  // 0 where the kernel has wiped the page
+      throw std::logic_error(
+          "pergrad: os_keyed_generator was used in a forked process, which would repeat its noise: make one there");
+    }
+  }
+  void give_back() noexcept {
+    if (content_ == nullptr) return;
+    wipe(content_, sizeof *content_);
+    ::munmap(content_, bytes);
+    content_ = nullptr;
+  }
+
+  content* content_ = nullptr;
+};
+
+}  // namespace detail
+
+/// Generator with 256-bit keys from the operating system. Movable, not copyable (a copy would repeat noise), without
+/// any way to read or save a key. Threads may share it. In a forked process it throws std::logic_error: make one there.
+class os_keyed_generator {
+ public:
+  static constexpr bool is_private = true;
+
+  /// Draws the keys. Throws std::runtime_error when the operating system gives none.
+  os_keyed_generator() = default;
+
+  /// Number of steps given out.
+  [[nodiscard]] std::uint64_t step() const noexcept { return page_.step(); }
+  /// Gives out the next step: 0, 1, 2, ..., each once. Throws std::overflow_error behind the last one, and
+  /// std::logic_error after the generator was moved from and in a forked process.
+  [[nodiscard]] std::uint64_t next_step() { return page_.next_step(); }
+  /// The words of a step, which only the library can read. Refers to the generator.
+  [[nodiscard]] detail::secret_stream stream(detail::randomness kind, std::uint64_t step) const {
+    return {page_.keys()[static_cast<std::size_t>(kind)], step};
+  }
+
+ private:
+  detail::key_page page_;
+};
+
+/// Generator for experiments that must be repeated. ITS RUNS ARE NOT PRIVATE, however large the noise: the keys follow
+/// from the at most 64 bits of the seed, and the seed is known. Same seed, same streams on every machine.
+class seeded_generator {
+ public:
+  static constexpr bool is_private = false;
+
+  /// Keys: the first halves of ChaCha20 blocks under the seed as (low, high, 0, ...), for nonces of key derivation.
+  /// `first_step` resumes a run that had given out that many steps.
+  explicit seeded_generator(std::uint64_t seed, std::uint64_t first_step = 0) noexcept
+      : keys_{derived(seed, 0), derived(seed, 1), derived(seed, 2)}, seed_{seed}, next_step_{first_step} {}
+  /// A copy repeats the stream from here on.
+  seeded_generator(const seeded_generator& other) noexcept
+      : keys_{other.keys_}, seed_{other.seed_}, next_step_{other.step()} {}
+  seeded_generator& operator=(const seeded_generator& other) noexcept {
+    keys_ = other.keys_;
+    seed_ = other.seed_;
+    next_step_.store(other.step(), std::memory_order_relaxed);
+    return *this;
+  }
+  ~seeded_generator() = default;
+
+  [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
+  /// Number of steps given out.
+  [[nodiscard]] std::uint64_t step() const noexcept { return next_step_.load(std::memory_order_relaxed); }
+  /// As of os_keyed_generator.
+  [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
+  [[nodiscard]] detail::secret_stream stream(detail::randomness kind, std::uint64_t step) const noexcept {
+    return {keys_[static_cast<std::size_t>(kind)], step};
+  }
+
+ private:
+  [[nodiscard]] static chacha_key derived(std::uint64_t seed, std::uint64_t number) noexcept {
+    chacha_key start;
+    start.words[0] = static_cast<std::uint32_t>(seed & 0xffff'ffffU);
+    start.words[1] = static_cast<std::uint32_t>(seed >> 32U);
+    const chacha_block block = chacha20_block(start, make_nonce(random_purpose::key_derivation, number), 0);
+    chacha_key key;
+    for (std::size_t i = 0; i < key.words.size(); ++i) key.words[i] = block[i];
+    return key;
+  }
+
+  detail::key_ring keys_;
+  std::uint64_t seed_;
+  std::atomic<std::uint64_t> next_step_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Where a run's randomness inside layers comes from. Without a stream, layers behave as in evaluation: dropout does
+/// nothing.
 struct layer_randomness {
-  const chacha_key* key = nullptr;
-  std::uint64_t step = 0;
+  layer_randomness() = default;
+  explicit layer_randomness(const detail::secret_stream& stream) noexcept : stream_{stream} {}
   friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
+
+  [[nodiscard]] bool is_random() const noexcept { return !(stream_ == detail::secret_stream{}); }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
+  /// element are nonce and counter under it. Precondition: is_random().
+  void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
+    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(random_purpose::dropout), record);
+    chacha_key own;
+    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
+    chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
+  }
+
+ private:
+  detail::secret_stream stream_;
 };
 
 namespace on_host {
@@ -10613,17 +10977,10 @@ struct tile_view {
   layer_randomness randomness;
   const std::uint32_t* records = nullptr;
   std::uint32_t layer_number = 0;
-  [[nodiscard]] bool is_random() const noexcept { return randomness.key != nullptr; }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
-  /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
-  /// element are nonce and counter under it.
+  [[nodiscard]] bool is_random() const noexcept { return randomness.is_random(); }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16, of one sample.
   void random_bits(index sample, std::size_t first, std::span<std::uint32_t> bits) const noexcept {
-    const chacha_block seed =
-        chacha20_block(*randomness.key, make_nonce(random_purpose::dropout, randomness.step), records[sample]);
-    chacha_key own;
-    for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
-    const chacha_nonce nonce = make_nonce(random_purpose::dropout, layer_number);
-    chacha20_keystream(own, nonce, first / 16, bits);
+    randomness.bits(records[sample], layer_number, first, bits);
   }
 
   /// out = left times right, as `shape` says (product.hpp).
@@ -10664,14 +11021,21 @@ struct sample_facts {
 /// One weighted sum over the batch: sum_b w_b g_b, or sum_b w_b g_b².
 template <class Scalar>
 struct sum_request {
-  bool unit = true;  ///< every weight is 1: nothing else is asked of the samples
+  bool is_plain = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
   const void* weigher = nullptr;
-  void (*weigh)(const void*, const sample_facts<Scalar>&, Scalar*) = nullptr;
-  Scalar* out = nullptr;    ///< parameter_count values, PyTorch's order
+  void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
+  int unit = 0;           ///< weights count in units of 2^unit
+  int grid_steps = 0;     ///< with `integers`: a unit has 2^grid_steps steps
+  Scalar* out = nullptr;  ///< parameter_count values, PyTorch's order
+  /// Not null: every sample's share is rounded to whole steps by itself and added to these, in the place of `out`.
+  std::int64_t* integers = nullptr;
   double scale = 1;         ///< public factor on the finished sum
   bool accumulate = false;  ///< add to `out` instead of overwriting it
+
+  /// What a weighted gradient is multiplied by before it is rounded.
+  [[nodiscard]] double steps() const noexcept { return static_cast<double>(std::int64_t{1} << grid_steps); }
 };
 
 /// One consumer of per-sample facts.
@@ -10727,8 +11091,24 @@ struct run_request {
   /// Does anything depend on a sample's gradient as such, its norm at least?
   [[nodiscard, gnu::noinline]] bool needs_facts() const {
     bool wanted = norms || rows != nullptr || direction != nullptr;
-    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].unit || sums[k].squares;
+    for (std::size_t k = 0; k < sum_count; ++k) wanted = wanted || !sums[k].is_plain || sums[k].squares;
     return wanted;
+  }
+  /// Has any sample a weight of its own? Then the way of an addend to a sum is short (tape.hpp, `part_samples`).
+  [[nodiscard]] bool has_weights() const {
+    bool weighted = false;
+    for (std::size_t k = 0; k < sum_count; ++k) weighted = weighted || !sums[k].is_plain;
+    return weighted;
+  }
+  /// The most samples whose rounded shares an integer of a lane can add up.
+  [[nodiscard]] index most_samples_of_integers() const {
+    index most = index{1} << 20;
+    for (std::size_t k = 0; k < sum_count; ++k) {
+      if (sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+        most = std::min(most, index{1} << std::max(0, 30 - sums[k].grid_steps));
+      }
+    }
+    return most;
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {
@@ -10756,6 +11136,1689 @@ struct run_request {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/privacy/release.hpp - the gate: the only code in which an un-noised sum becomes a released one
+//
+// A release of d numbers is  g (Q(S) + k).  g is a power of two, k_1 ... k_d are independent rounded ideal Gaussians of
+// standard deviation sigma D (rounded_gaussian.hpp), and Q(S) = round(F / g) + I brings the sum S to the grid of
+// integers: F is what was added up in floating point, I what was rounded record by record and added up in integers.
+//
+// Claim: the release is (a function of) an ideal Gaussian mechanism with noise multiplier sigma, if D >= ‖Q(S) - Q(S')‖
+// for all neighbours. Proof: q + round(x) = round(q + x) for integers q, so Q(S) + k = round(Q(S) + sigma D z) with z
+// ideal. Rounding, clamping, the grid and the conversion to float are post-processing; the Gaussian mechanism with
+// sensitivity D is what every accountant accounts. P(release | S) depends on S by the shift Q(S) alone: no low bit, no
+// exponent and no set of values that can occur tells more. Bits of randomness are those of ChaCha20, ideal to whoever
+// has not the key.                                                                                                  []
+//
+// D, in steps of the grid. Let c_b be what record b adds, as numbers that were computed from it alone, ‖c_b‖ <= C by
+// the proof in clip.hpp; S = sum c_b; neighbours differ in one record, or in two by exchange. (1) Floating point. F
+// sums up to `capacity` records, |F - sum c_b| <= e sum |c_b| in every element, where e = (1 +
+//     u)^depth - 1 for `depth` additions on the longest way of an addend to the sum. So ‖F - sum c_b‖ <= e capacity C,
+//     and F and F' err by so much each, whichever way they were added up: 2 e capacity C. Sums are formed in units of a
+//     power of two at C, so they neither overflow nor lose bits to subnormal numbers (2^-100 covers what they may).
+// (2) Rounding F moves an element by at most 1/2: sqrt(d) between neighbours.
+// (3) Integers. round(c_b / g) is within sqrt(d) / 2 of c_b / g, whatever the other records are. Nothing else happens:
+// the
+//     sum of integers is exact in any order, on any number of threads.
+// (4) Where records beyond the capacity are added up as integers behind F, taking one record away moves another one
+//     from I to F: sqrt(d) / 2 more.
+// Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
+//     D = m C / g + sqrt(d) m / 2                                         integers only
+//     D = m C / g + 2 e capacity C / g + sqrt(d) (1 + m / 2 + 1 / 2)      F and I
+// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the second terms are at most 2^-10 of the first.
+
+// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
+//
+// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
+// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter.
+
+namespace pergrad::inline v0_1::detail {
+
+enum class subnormal_numbers { kept, flushed };
+
+/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
+class float_environment {
+ public:
+  explicit float_environment(subnormal_numbers wanted) noexcept {
+#if defined(__SSE__)
+    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
+    constexpr std::uint32_t to_nearest = 0x1f80;
+    constexpr std::uint32_t flush = 0x8040;
+    before_ = __builtin_ia32_stmxcsr();
+    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __builtin_ia32_ldmxcsr(now);
+#elif defined(__aarch64__)
+    constexpr word control = 0x3c0'0000;
+    constexpr word flush = word{1} << 24U;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(before_));
+    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
+#else
+    static_cast<void>(wanted);
+#endif
+  }
+  float_environment(const float_environment&) = delete;
+  float_environment& operator=(const float_environment&) = delete;
+  ~float_environment() {
+    if (!changes_) return;
+#if defined(__SSE__)
+    __builtin_ia32_ldmxcsr(before_);
+#elif defined(__aarch64__)
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
+#endif
+  }
+
+ private:
+#if defined(__aarch64__)
+  using word = std::uint64_t;
+#else
+  using word = std::uint32_t;
+#endif
+  word before_ = 0;
+  bool changes_ = false;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/rounded_gaussian.hpp - integers k = round(sigma z), z an ideal standard Gaussian: the noise of every
+// release, a pure function of key, purpose, step and element
+//
+// A pair of ideal Gaussians (Box and Muller 1958) is a function of two infinite strings of random bits, U and V:
+//     sigma sqrt(-2 ln U) (cos 2 pi V, sin 2 pi V)
+// What is wanted are the two nearest integers. 64 bits of each string say them nearly always: the pair is computed in
+// double, and a rounding is kept only where it is proven, where the distance d of x to its integer leaves room for all
+// that can be wrong. Where it is not, once in some millions of pairs, exact_gaussian.hpp draws more bits. So k is
+// exactly what ideal arithmetic on ideal bits gives, tails included, and it is the same integer on every compiler,
+// processor, vector width and device, however each of them rounds on its way.
+//
+// What can be wrong, with G = sigma sqrt(2 E) the pair's radius, E = -ln U and s = 2 sigma²:
+// * U's cell: E is that of its upper end, N 2^-64 = 2^(k - 64) (1 + t); within the cell E grows by at most 2 sqrt(2)
+//   2^-k (at least 64 ln 2 of it are missing where U's bits are all 0, and k = 0 then). N is rounded by 2^-53 of it.
+//   As G² = s E, an error e of E moves G by s e / (2 G).
+// * Polynomials, relatively: ln 2^-51.2, sine 2^-54.5, cosine 2^-52.6 (Chebyshev nodes, coefficients rounded to
+// double),
+//   and their evaluation, a few roundings of 2^-53 each: E errs by less than 2^-50 E + 2^-53, G by 2^-50.4 G more, the
+//   direction by less than 2^-50.
+// So |error of x| G <= s (sqrt(2) 2^-k + 2^-54 + 2^-49 E), and the test takes s (2 2^-k + 2^-52 + 2^-47 E): a margin of
+// four behind the roundings that were counted. A test makes the arithmetic worse on purpose and finds the same
+// integers.
+//
+// Which element uses which words: elements come in tiles of 512, a tile owns blocks 64 t ... 64 t + 63 of the nonce.
+// Words 4 p ... 4 p + 3 of block 64 t + b, p = 0..3, are the pair 64 p + b, whose integers are elements 512 t + 64 p +
+// b and 512 t + 256 + 64 p + b. The further bits of pair n of a step are one block under a nonce of their own. No order
+// of work, no split of a range and no number of threads can change a value. Nothing is kept: no state, no heap.
+//
+// Time: no branch and no address depends on the noise but for pairs whose rounding is not proven at once; each takes
+// some microseconds. Who times a step learns about how many there were: a number that tells of no element, sign or sum,
+// and nothing of the data.
+
+// pergrad/privacy/exact_gaussian.hpp - one pair of rounded Gaussians with as many bits as its rounding needs
+//
+// U and V are infinite strings of random bits, of which rounded_gaussian.hpp draws 64 each. Where these do not settle a
+// rounding, what is here reads on: 64 bits more of each, then 128, 192, 256, all from one block that the pair owns.
+// With
+//     E = -ln U,  y = 2 r - 1,  q = cos(pi |y| / 2),        r: V without its first two bits, which choose the quarter
+// the two Gaussians have the squares sigma² E (1 + q) and sigma² E (1 - q), so no square root is needed: the integer k
+// is right if (k - 1/2)² <= x² < (k + 1/2)² for both ends of an interval that holds x². Numbers are fixed point, sums
+// and products of integers: there is nothing that a compiler or a processor could round in its own way.
+//
+// Widths of the interval: U and V are known up to their last bit, which moves E by at most 2^(z + 1 - P) and q by 2^(4
+// - P); z: leading zeros of U; P = 32 F bits drawn, as many as a number has behind its point. Every operation truncates
+// by less than 2^(-P); fewer than 2^11 of them make E or q, and E < 2^8. So E (1 +- q) errs by less than 2^(z + 2 - P)
+// + 2^(24 - P). What 320 bits leave open has a probability below 2^-200 and is rounded by the lower end.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A number of [0, 2^128) with `F` limbs behind its point; the least limb first.
+template <int F>
+struct fixed_point {
+  static constexpr int size = F + 4;
+  std::uint32_t limb[static_cast<std::size_t>(size)]{};
+
+  [[nodiscard]] PERGRAD_HD static fixed_point of(std::uint32_t whole) noexcept {
+    fixed_point result;
+    result.limb[F] = whole;
+    return result;
+  }
+  /// 2^power, if that is no smaller than the last bit.
+  [[nodiscard]] PERGRAD_HD static fixed_point power_of_two(int power) noexcept {
+    fixed_point result;
+    const int bit = 32 * F + power;
+    if (bit >= 0) result.limb[bit / 32] = std::uint32_t{1} << (bit % 32);
+    return result;
+  }
+  [[nodiscard]] PERGRAD_HD bool is_zero() const noexcept {
+    std::uint32_t any = 0;
+    for (int i = 0; i < size; ++i) any |= limb[i];
+    return any == 0;
+  }
+  [[nodiscard]] PERGRAD_HD bool operator<(const fixed_point& other) const noexcept {
+    for (int i = size; i-- > 0;) {
+      if (limb[i] != other.limb[i]) return limb[i] < other.limb[i];
+    }
+    return false;
+  }
+  PERGRAD_HD void operator+=(const fixed_point& other) noexcept {
+    std::uint64_t carry = 0;
+    for (int i = 0; i < size; ++i) {
+      carry += std::uint64_t{limb[i]} + other.limb[i];
+      limb[i] = static_cast<std::uint32_t>(carry);
+      carry >>= 32U;
+    }
+  }
+  /// Precondition: other <= *this.
+  PERGRAD_HD void operator-=(const fixed_point& other) noexcept {
+    std::uint64_t borrow = 0;
+    for (int i = 0; i < size; ++i) {
+      const std::uint64_t difference = std::uint64_t{limb[i]} - other.limb[i] - borrow;
+      limb[i] = static_cast<std::uint32_t>(difference);
+      borrow = difference >> 63U;
+    }
+  }
+  /// The product, truncated.
+  [[nodiscard]] PERGRAD_HD fixed_point operator*(const fixed_point& other) const noexcept {
+    std::uint32_t whole[2 * static_cast<std::size_t>(size)]{};
+    for (int i = 0; i < size; ++i) {
+      std::uint64_t carry = 0;
+      for (int j = 0; j < size; ++j) {
+        carry += std::uint64_t{limb[i]} * other.limb[j] + whole[i + j];
+        whole[i + j] = static_cast<std::uint32_t>(carry);
+        carry >>= 32U;
+      }
+      whole[i + size] = static_cast<std::uint32_t>(carry);
+    }
+    fixed_point result;
+    for (int i = 0; i < size; ++i) result.limb[i] = whole[i + F];
+    return result;
+  }
+  PERGRAD_HD void operator/=(std::uint32_t divisor) noexcept {
+    std::uint64_t rest = 0;
+    for (int i = size; i-- > 0;) {
+      rest = rest << 32U | limb[i];
+      limb[i] = static_cast<std::uint32_t>(rest / divisor);
+      rest %= divisor;
+    }
+  }
+  PERGRAD_HD void double_it() noexcept {
+    std::uint32_t carry = 0;
+    for (int i = 0; i < size; ++i) {
+      const std::uint32_t out = limb[i] >> 31U;
+      limb[i] = limb[i] << 1U | carry;
+      carry = out;
+    }
+  }
+  [[nodiscard]] PERGRAD_HD double to_double() const noexcept {
+    double result = 0;
+    for (int i = size; i-- > 0;) result = result * 0x1p32 + limb[i];
+    for (int i = 0; i < F; ++i) result *= 0x1p-32;
+    return result;
+  }
+};
+
+/// -ln of the fraction whose first 32 F bits are `bits`, most significant first; `zeros` of them lead.
+template <int F>
+[[nodiscard]] PERGRAD_HD fixed_point<F> minus_log(const std::uint32_t* bits, int zeros) noexcept {
+  // ln 2, truncated
+  constexpr std::uint32_t ln2[10] = {0xb17217f7U, 0xd1cf79abU, 0xc9e3b398U, 0x03f2f6afU, 0x40f34326U,
+                                     0x7298b62dU, 0x8a0d175bU, 0x8baafa2bU, 0xe7b87620U, 0x6debac98U};
+  // m in [1, 2) with U = m 2^-(zeros + 1), and z = (m - 1) / (m + 1) bit by bit; ln m = 2 atanh z
+  fixed_point<F> rest;
+  for (int i = 0; i < F; ++i) rest.limb[F - 1 - i] = bits[i];
+  for (int i = 0; i <= zeros; ++i) rest.double_it();
+  fixed_point<F> divisor = rest;
+  divisor += fixed_point<F>::of(1);
+  rest -= fixed_point<F>::of(1);
+  fixed_point<F> z;
+  for (int bit = 0; bit < 32 * F; ++bit) {
+    rest.double_it();
+    z.double_it();
+    if (!(rest < divisor)) {
+      rest -= divisor;
+      z.limb[0] |= 1U;
+    }
+  }
+  const fixed_point<F> z2 = z * z;
+  fixed_point<F> power = z;
+  fixed_point<F> half_log;
+  for (std::uint32_t n = 1; !power.is_zero(); n += 2) {
+    fixed_point<F> term = power;
+    term /= n;
+    half_log += term;
+    power = power * z2;
+  }
+  fixed_point<F> step;
+  for (int i = 0; i < F; ++i) step.limb[F - 1 - i] = ln2[i];
+  fixed_point<F> result;
+  for (int i = 0; i <= zeros; ++i) result += step;
+  half_log.double_it();
+  if (result < half_log) return {};  // U next to 1, less than a rounding away
+  result -= half_log;
+  return result;
+}
+
+/// cos(pi y / 2) of y in [0, 1].
+template <int F>
+[[nodiscard]] PERGRAD_HD fixed_point<F> cosine_of_quarter(const fixed_point<F>& y) noexcept {
+  // (pi / 2)², truncated, its whole part first
+  constexpr std::uint32_t quarter_squared[11] = {0x00000002U, 0x77a79937U, 0xc8bbcb49U, 0x5b89b366U,
+                                                 0x02306b1cU, 0x2159a8ffU, 0x834288a1U, 0x9a088409U,
+                                                 0x4f1cda3dU, 0xc426da61U, 0x174c4544U};
+  fixed_point<F> factor;
+  for (int i = 0; i <= F; ++i) factor.limb[F - i] = quarter_squared[i];
+  const fixed_point<F> square = y * y * factor;
+  fixed_point<F> term = fixed_point<F>::of(1);
+  fixed_point<F> plus = term;
+  fixed_point<F> minus;
+  for (std::uint32_t n = 1; !term.is_zero(); n += 2) {
+    term = term * square;
+    term /= n * (n + 1);
+    if (n % 4 == 1) {
+      minus += term;
+    } else {
+      plus += term;
+    }
+  }
+  if (plus < minus) return {};
+  plus -= minus;
+  return plus;
+}
+
+/// (2 k + 1)² / 4, exactly.
+template <int F>
+[[nodiscard]] PERGRAD_HD fixed_point<F> square_above(std::uint64_t k) noexcept {
+  fixed_point<F> root;
+  root.limb[F - 1] = 0x8000'0000U;
+  root.limb[F] = static_cast<std::uint32_t>(k);
+  root.limb[F + 1] = static_cast<std::uint32_t>(k >> 32U);
+  return root * root;
+}
+
+/// The k with (k - 1/2)² <= x² < (k + 1/2)² if it is the same for all x² = sigma² square, |square - given| <= error.
+struct rounded_root {
+  std::uint64_t k;
+  bool is_settled;
+};
+template <int F>
+[[nodiscard]] PERGRAD_HD rounded_root round_root(fixed_point<F> square, const fixed_point<F>& error,
+                                                 const fixed_point<F>& variance) noexcept {
+  fixed_point<F> most = square;
+  most += error;
+  most = most * variance;
+  most += fixed_point<F>::power_of_two(-32 * F);
+  if (square < error) {
+    square = {};
+  } else {
+    square -= error;
+  }
+  const fixed_point<F> least = square * variance;
+  auto k = static_cast<std::uint64_t>(__builtin_sqrt(least.to_double()) + 0.5);
+  while (k > 0 && least < square_above<F>(k - 1)) --k;
+  while (!(least < square_above<F>(k))) ++k;
+  return {k, most < square_above<F>(k)};
+}
+
+/// What a pair of rounded Gaussians is made of: the first 320 bits of U and V, most significant word first.
+struct gaussian_bits {
+  static constexpr int words = 10;
+  std::uint32_t u[words];
+  std::uint32_t v[words];
+};
+
+/// Both integers if `32 F` bits of U and V settle them.
+template <int F>
+[[nodiscard]] PERGRAD_HD bool round_pair(const gaussian_bits& bits, double sigma, std::int64_t (&k)[2]) noexcept {
+  int zeros = 0;
+  while (zeros < 32 * F && (bits.u[zeros / 32] >> (31 - zeros % 32) & 1U) == 0) ++zeros;
+  if (zeros == 32 * F) return false;
+  const fixed_point<F> e = minus_log<F>(bits.u, zeros);
+
+  fixed_point<F> r;
+  for (int i = 0; i < F; ++i) r.limb[F - 1 - i] = i == 0 ? bits.v[i] & 0x3fff'ffffU : bits.v[i];
+  r.double_it();
+  r.double_it();
+  r.double_it();  // 2 r
+  fixed_point<F> y = r;
+  const fixed_point<F> one = fixed_point<F>::of(1);
+  const bool is_negative = r < one;
+  if (is_negative) {
+    y = one;
+    y -= r;
+  } else {
+    y -= one;
+  }
+  const fixed_point<F> q = cosine_of_quarter<F>(y);
+
+  // sigma = mantissa 2^exponent, so its square is exact: rounded_gaussian.hpp says how large and small it may be.
+  const auto sigma_bits = __builtin_bit_cast(std::uint64_t, sigma);
+  const std::uint64_t mantissa = (sigma_bits & 0xf'ffff'ffff'ffffU) | 0x10'0000'0000'0000U;
+  int exponent = 2 * (static_cast<int>(sigma_bits >> 52U) - 1075);
+  fixed_point<F> root;
+  root.limb[F] = static_cast<std::uint32_t>(mantissa);
+  root.limb[F + 1] = static_cast<std::uint32_t>(mantissa >> 32U);
+  fixed_point<F> variance = root * root;
+  for (; exponent > 0; --exponent) variance.double_it();
+  for (; exponent < 0; exponent += 2) variance /= 4;
+
+  fixed_point<F> error = fixed_point<F>::power_of_two(zeros + 2 - 32 * F);
+  error += fixed_point<F>::power_of_two(24 - 32 * F);
+  fixed_point<F> more = one;
+  more += q;
+  fixed_point<F> less = one;
+  less -= q < one ? q : one;
+  const rounded_root cosine = round_root<F>(e * more, error, variance);
+  const rounded_root sine = round_root<F>(e * less, error, variance);
+  const auto along_cosine = static_cast<std::int64_t>(cosine.k);
+  const auto along_sine = static_cast<std::int64_t>(sine.k);
+  const bool swapped = (bits.v[0] & 0x8000'0000U) != 0;
+  const bool turned = (bits.v[0] & 0x4000'0000U) != 0;
+  k[swapped ? 1 : 0] = turned ? -along_cosine : along_cosine;
+  k[swapped ? 0 : 1] = is_negative ? -along_sine : along_sine;
+  return cosine.is_settled && sine.is_settled;
+}
+
+/// Both integers of a pair, whatever it takes.
+PERGRAD_HD inline void exact_pair(const gaussian_bits& bits, double sigma, std::int64_t (&k)[2]) noexcept {
+  if (round_pair<4>(bits, sigma, k)) return;
+  if (round_pair<6>(bits, sigma, k)) return;
+  if (round_pair<8>(bits, sigma, k)) return;
+  gaussian_bits last = bits;
+  last.u[gaussian_bits::words - 1] |= 1U;  // U is not 0
+  static_cast<void>(round_pair<10>(last, sigma, k));
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Integers that one (purpose, step) can give before the 32-bit block counter is used up: 2^35.
+inline constexpr std::uint64_t gaussians_per_step = (chacha_blocks_per_nonce / 64) * 512;
+
+namespace detail {
+
+inline constexpr std::size_t gaussian_tile = 512;
+
+/// Standard deviations that the arithmetic above is good for.
+inline constexpr double least_sigma = 0x1p4;
+inline constexpr double most_sigma = 0x1p46;
+
+inline constexpr double error_next_to_one = 0x1p-52;
+inline constexpr double error_of_gaussian = 0x1p-47;
+
+/// Is the rounding of a pair with this margin not proven?
+[[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
+
+/// Arrays that are read at a tile's elements as soon as its noise is made: what of them is not in the cache comes in
+/// meanwhile. Making noise waits for no memory, so nothing else would ask for it before.
+struct tile_arrays {
+  static constexpr std::size_t most = 4;
+  const void* first[most]{};  ///< at the tile's first element
+  std::size_t count = 0;
+  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+
+  template <class Scalar>
+  void add(const Scalar* at) noexcept {
+    first[count++] = at;
+    bytes = gaussian_tile * sizeof(Scalar);
+  }
+  /// Fetches one of `parts` even parts of each.
+  void fetch(std::size_t part, std::size_t parts) const noexcept {
+    constexpr std::size_t cache_line = 64;
+    const std::size_t lines = bytes / cache_line;
+    for (std::size_t k = 0; k < count; ++k) {
+      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
+        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
+      }
+    }
+  }
+};
+
+/// How sums and released values lie to the grid: sum * to_grid is a place in grid steps, integer * grid a value.
+struct release_scale {
+  double to_grid = 1;
+  double grid = 1;
+  double largest = 0;  ///< that the released type can hold
+};
+/// Places beyond are taken for the nearest of these: clamping brings no two of them further apart.
+inline constexpr double most_on_grid = 0x1p50;
+
+/// The value of a place on the grid, as near as Scalar comes.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Scalar released_value(double on_grid,
+                                                                          const release_scale& scale) noexcept {
+  double value = on_grid * scale.grid;
+  value = value < scale.largest ? value : scale.largest;
+  return static_cast<Scalar>(value > -scale.largest ? value : -scale.largest);
+}
+/// The nearest place on the grid.
+template <class Scalar>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline double on_grid(Scalar sum, const release_scale& scale) noexcept {
+  constexpr double to_integer = 0x1.8p52;
+  double place = static_cast<double>(sum) * scale.to_grid;
+  place = place > -most_on_grid ? place : -most_on_grid;
+  place = place < most_on_grid ? place : most_on_grid;
+  return (place + to_integer) - to_integer;
+}
+/// What one family of kernels does for a release. All families give the same bits.
+struct release_kernels {
+  bool (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, double twice_variance,
+                    const tile_arrays& wanted, double (&k)[gaussian_tile],
+                    double (&margins)[gaussian_tile / 2]) noexcept;
+  void (*release_float)(const double* k, const float* sum, const release_scale&, float* out, int count) noexcept;
+  void (*release_double)(const double* k, const double* sum, const release_scale&, double* out, int count) noexcept;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
+#define PERGRAD_FAMILY_TEXT "pergrad/privacy/rounded_gaussian_text.hpp"
+// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
+// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
+// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
+#if defined(PERGRAD_FAMILY_TEXT)
+#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/rounded_gaussian_text.hpp - pairs of rounded Gaussians from words, a vector at a time
+// (privacy/rounded_gaussian.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares. Nothing here has to round in a certain way:
+// products may be fused with sums or not, as a compiler likes, because every rounding to an integer is proven
+// afterwards.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Doubles of which a register holds as many as half of `Lanes` words.
+template <int Lanes>
+struct wide {
+  static constexpr int count = Lanes / 2;
+  using f64 [[gnu::vector_size(4 * Lanes)]] = double;
+  using u64 [[gnu::vector_size(4 * Lanes)]] = std::uint64_t;
+};
+template <>
+struct wide<1> {
+  static constexpr int count = 1;
+  using f64 = double;
+  using u64 = std::uint64_t;
+};
+
+template <class To, class From>
+[[gnu::always_inline]] PERGRAD_HD inline To bits_as(const From& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
+/// The doubles whose low words are one half of `words` and whose high words are `high`. High words of 2^52 and 2^84
+/// make whole numbers of them: 2^52 + word, 2^84 + 2^32 word.
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 under(
+    std::uint32_t high, const typename lanes<Lanes>::u32& words) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  constexpr int i = Half * Lanes / 2;
+  if constexpr (Lanes == 1) {
+    static_cast<void>(i);
+    return bits_as<f64>(std::uint64_t{high} << 32U | words);
+  }
+#if PERGRAD_VECTORS_ON_DEVICE
+  else if constexpr (Lanes == 4) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
+  } else if constexpr (Lanes == 8) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 8, i + 1, 8, i + 2, 8, i + 3, 8));
+  } else {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
+                                                i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#endif
+}
+inline constexpr std::uint32_t at_2_52 = 0x4330'0000U;
+inline constexpr std::uint32_t at_2_84 = 0x4530'0000U;
+
+/// Square roots of doubles, correctly rounded; NaN below zero.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 wide_square_root(
+    const typename wide<Lanes>::f64& x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrt(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtpd256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtpd(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f64(x);
+#endif
+    typename wide<Lanes>::f64 result{};
+    for (int i = 0; i < wide<Lanes>::count; ++i) result[i] = __builtin_sqrt(x[i]);
+    return result;
+  }
+}
+
+/// What four words make.
+template <int Lanes>
+struct rounded_pair {
+  typename wide<Lanes>::f64 along_cosine;
+  typename wide<Lanes>::f64 along_sine;
+  typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
+};
+
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
+                                                                             const typename lanes<Lanes>::u32& u_low,
+                                                                             const typename lanes<Lanes>::u32& v_high,
+                                                                             const typename lanes<Lanes>::u32& v_low,
+                                                                             double twice_variance) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  using u64 = typename wide<Lanes>::u64;
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
+  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
+  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 power = shifted & 0xfff0'0000'0000'0000U;
+  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
+  const f64 t2 = t * t;
+  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
+  p = p * t + 0x1.227d22feca091p-4;
+  p = p * t - 0x1.03a806343966bp-4;
+  p = p * t + 0x1.092646c0ebbc0p-4;
+  p = p * t - 0x1.22ea4afee4af9p-4;
+  p = p * t + 0x1.3bb16646e15d8p-4;
+  p = p * t - 0x1.558447ee75e12p-4;
+  p = p * t + 0x1.7456903f23be8p-4;
+  p = p * t - 0x1.9997078eac01cp-4;
+  p = p * t + 0x1.c71c951a2eb08p-4;
+  p = p * t - 0x1.000009bc36855p-3;
+  p = p * t + 0x1.249248fe0aaeap-3;
+  p = p * t - 0x1.5555552eedc2ap-3;
+  p = p * t + 0x1.99999999919fap-3;
+  p = p * t - 0x1.0000000021d88p-2;
+  p = p * t + 0x1.5555555555809p-2;
+  p = p * t - 0x1.ffffffffffee9p-2;
+  const f64 log_of = t2 * p + t;
+  const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
+  const f64 radius = wide_square_root<Lanes>(e * twice_variance);
+  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
+  const f64 y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  const f64 w = y * y;
+  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
+  s = s * w + 0x1.50782fda12d96p-22;
+  s = s * w - 0x1.32d2cce2e5b19p-15;
+  s = s * w + 0x1.466bc677587f8p-9;
+  s = s * w - 0x1.4abbce625be41p-4;
+  s = s * w + 0x1.921fb54442d18p-1;
+  s = s * y;
+  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
+  c = c * w + 0x1.e1f4fb60281f6p-19;
+  c = c * w - 0x1.55d3c7dbfd139p-12;
+  c = c * w + 0x1.03c1f081b0780p-6;
+  c = c * w - 0x1.3bd3cc9be458bp-2;
+  c = c * w + 0x1.0000000000000p+0;
+  // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
+  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
+  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  const f64 x1 = radius * (swapped ? s : c);
+  const f64 x2 = radius * (swapped ? c : s);
+  constexpr double to_integer = 0x1.8p52;
+  rounded_pair<Lanes> result;
+  result.along_cosine = (x1 + to_integer) - to_integer;
+  result.along_sine = (x2 + to_integer) - to_integer;
+  constexpr std::uint64_t magnitude = ~(std::uint64_t{1} << 63U);
+  const f64 d1 = bits_as<f64>(bits_as<u64>(x1 - result.along_cosine) & magnitude);
+  const f64 d2 = bits_as<f64>(bits_as<u64>(x2 - result.along_sine) & magnitude);
+  const f64 cell = bits_as<f64>(0x3ff0'0000'0000'0000U - power);  // 2^-k
+  result.margin =
+      (0.5 - (d1 < d2 ? d2 : d1)) * radius - twice_variance * (2.0 * cell + error_next_to_one + error_of_gaussian * e);
+  return result;
+}
+
+/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+template <int Lanes>
+inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
+                              double (&margins)[gaussian_tile / 2]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  using u64 = typename wide<Lanes>::u64;
+  constexpr std::size_t width = Lanes;
+  u64 signs{};
+  for (std::size_t column = 0; column < 64; column += width) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    u32 word[16];
+    chacha_lanes<Lanes>(key, nonce, counter, word);
+    for (std::size_t p = 0; p < 4; ++p) {
+      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
+      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
+        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
+                                                       twice_variance);
+        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+        std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
+        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
+        signs |= bits_as<u64>(pair.margin);
+      };
+      make(std::integral_constant<int, 0>{});
+      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+    }
+  }
+  std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
+  std::memcpy(each, &signs, sizeof signs);
+  std::uint64_t any = 0;
+  for (const std::uint64_t sign : each) any |= sign;
+  return (any >> 63U) != 0;
+}
+
+/// out[i] = the value at on_grid(sum[i]) + k[i]. `sum` may be `out`.
+template <int Lanes, class Scalar>
+[[gnu::noinline]] inline void release_sums(const double* k, const Scalar* sum, const release_scale& scale, Scalar* out,
+                                           int count) noexcept {
+  int i = 0;
+#if PERGRAD_VECTORS_ON_DEVICE
+  if constexpr (Lanes > 4) {
+    using f64 = typename wide<Lanes>::f64;
+    using scalars [[gnu::vector_size(sizeof(Scalar) * wide<Lanes>::count)]] = Scalar;
+    constexpr int together = wide<Lanes>::count;
+    constexpr double to_integer = 0x1.8p52;
+    for (; i + together <= count; i += together) {
+      f64 noise;
+      scalars sums;
+      std::memcpy(&noise, k + i, sizeof noise);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      f64 place = __builtin_convertvector(sums, f64) * scale.to_grid;
+      place = place > -most_on_grid ? place : f64{} - most_on_grid;
+      place = place < most_on_grid ? place : f64{} + most_on_grid;
+      f64 value = (((place + to_integer) - to_integer) + noise) * scale.grid;
+      value = value < scale.largest ? value : f64{} + scale.largest;
+      value = value > -scale.largest ? value : f64{} - scale.largest;
+      const auto released = __builtin_convertvector(value, scalars);
+      std::memcpy(out + i, &released, sizeof released);
+    }
+  }
+#endif
+  for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
+}
+
+inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
+                                          &release_sums<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
+#define PERGRAD_FAMILY 1
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/rounded_gaussian_text.hpp - pairs of rounded Gaussians from words, a vector at a time
+// (privacy/rounded_gaussian.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares. Nothing here has to round in a certain way:
+// products may be fused with sums or not, as a compiler likes, because every rounding to an integer is proven
+// afterwards.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Doubles of which a register holds as many as half of `Lanes` words.
+template <int Lanes>
+struct wide {
+  static constexpr int count = Lanes / 2;
+  using f64 [[gnu::vector_size(4 * Lanes)]] = double;
+  using u64 [[gnu::vector_size(4 * Lanes)]] = std::uint64_t;
+};
+template <>
+struct wide<1> {
+  static constexpr int count = 1;
+  using f64 = double;
+  using u64 = std::uint64_t;
+};
+
+template <class To, class From>
+[[gnu::always_inline]] PERGRAD_HD inline To bits_as(const From& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
+/// The doubles whose low words are one half of `words` and whose high words are `high`. High words of 2^52 and 2^84
+/// make whole numbers of them: 2^52 + word, 2^84 + 2^32 word.
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 under(
+    std::uint32_t high, const typename lanes<Lanes>::u32& words) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  constexpr int i = Half * Lanes / 2;
+  if constexpr (Lanes == 1) {
+    static_cast<void>(i);
+    return bits_as<f64>(std::uint64_t{high} << 32U | words);
+  }
+#if PERGRAD_VECTORS_ON_DEVICE
+  else if constexpr (Lanes == 4) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
+  } else if constexpr (Lanes == 8) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 8, i + 1, 8, i + 2, 8, i + 3, 8));
+  } else {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
+                                                i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#endif
+}
+inline constexpr std::uint32_t at_2_52 = 0x4330'0000U;
+inline constexpr std::uint32_t at_2_84 = 0x4530'0000U;
+
+/// Square roots of doubles, correctly rounded; NaN below zero.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 wide_square_root(
+    const typename wide<Lanes>::f64& x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrt(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtpd256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtpd(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f64(x);
+#endif
+    typename wide<Lanes>::f64 result{};
+    for (int i = 0; i < wide<Lanes>::count; ++i) result[i] = __builtin_sqrt(x[i]);
+    return result;
+  }
+}
+
+/// What four words make.
+template <int Lanes>
+struct rounded_pair {
+  typename wide<Lanes>::f64 along_cosine;
+  typename wide<Lanes>::f64 along_sine;
+  typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
+};
+
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
+                                                                             const typename lanes<Lanes>::u32& u_low,
+                                                                             const typename lanes<Lanes>::u32& v_high,
+                                                                             const typename lanes<Lanes>::u32& v_low,
+                                                                             double twice_variance) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  using u64 = typename wide<Lanes>::u64;
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
+  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
+  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 power = shifted & 0xfff0'0000'0000'0000U;
+  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
+  const f64 t2 = t * t;
+  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
+  p = p * t + 0x1.227d22feca091p-4;
+  p = p * t - 0x1.03a806343966bp-4;
+  p = p * t + 0x1.092646c0ebbc0p-4;
+  p = p * t - 0x1.22ea4afee4af9p-4;
+  p = p * t + 0x1.3bb16646e15d8p-4;
+  p = p * t - 0x1.558447ee75e12p-4;
+  p = p * t + 0x1.7456903f23be8p-4;
+  p = p * t - 0x1.9997078eac01cp-4;
+  p = p * t + 0x1.c71c951a2eb08p-4;
+  p = p * t - 0x1.000009bc36855p-3;
+  p = p * t + 0x1.249248fe0aaeap-3;
+  p = p * t - 0x1.5555552eedc2ap-3;
+  p = p * t + 0x1.99999999919fap-3;
+  p = p * t - 0x1.0000000021d88p-2;
+  p = p * t + 0x1.5555555555809p-2;
+  p = p * t - 0x1.ffffffffffee9p-2;
+  const f64 log_of = t2 * p + t;
+  const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
+  const f64 radius = wide_square_root<Lanes>(e * twice_variance);
+  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
+  const f64 y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  const f64 w = y * y;
+  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
+  s = s * w + 0x1.50782fda12d96p-22;
+  s = s * w - 0x1.32d2cce2e5b19p-15;
+  s = s * w + 0x1.466bc677587f8p-9;
+  s = s * w - 0x1.4abbce625be41p-4;
+  s = s * w + 0x1.921fb54442d18p-1;
+  s = s * y;
+  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
+  c = c * w + 0x1.e1f4fb60281f6p-19;
+  c = c * w - 0x1.55d3c7dbfd139p-12;
+  c = c * w + 0x1.03c1f081b0780p-6;
+  c = c * w - 0x1.3bd3cc9be458bp-2;
+  c = c * w + 0x1.0000000000000p+0;
+  // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
+  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
+  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  const f64 x1 = radius * (swapped ? s : c);
+  const f64 x2 = radius * (swapped ? c : s);
+  constexpr double to_integer = 0x1.8p52;
+  rounded_pair<Lanes> result;
+  result.along_cosine = (x1 + to_integer) - to_integer;
+  result.along_sine = (x2 + to_integer) - to_integer;
+  constexpr std::uint64_t magnitude = ~(std::uint64_t{1} << 63U);
+  const f64 d1 = bits_as<f64>(bits_as<u64>(x1 - result.along_cosine) & magnitude);
+  const f64 d2 = bits_as<f64>(bits_as<u64>(x2 - result.along_sine) & magnitude);
+  const f64 cell = bits_as<f64>(0x3ff0'0000'0000'0000U - power);  // 2^-k
+  result.margin =
+      (0.5 - (d1 < d2 ? d2 : d1)) * radius - twice_variance * (2.0 * cell + error_next_to_one + error_of_gaussian * e);
+  return result;
+}
+
+/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+template <int Lanes>
+inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
+                              double (&margins)[gaussian_tile / 2]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  using u64 = typename wide<Lanes>::u64;
+  constexpr std::size_t width = Lanes;
+  u64 signs{};
+  for (std::size_t column = 0; column < 64; column += width) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    u32 word[16];
+    chacha_lanes<Lanes>(key, nonce, counter, word);
+    for (std::size_t p = 0; p < 4; ++p) {
+      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
+      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
+        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
+                                                       twice_variance);
+        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+        std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
+        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
+        signs |= bits_as<u64>(pair.margin);
+      };
+      make(std::integral_constant<int, 0>{});
+      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+    }
+  }
+  std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
+  std::memcpy(each, &signs, sizeof signs);
+  std::uint64_t any = 0;
+  for (const std::uint64_t sign : each) any |= sign;
+  return (any >> 63U) != 0;
+}
+
+/// out[i] = the value at on_grid(sum[i]) + k[i]. `sum` may be `out`.
+template <int Lanes, class Scalar>
+[[gnu::noinline]] inline void release_sums(const double* k, const Scalar* sum, const release_scale& scale, Scalar* out,
+                                           int count) noexcept {
+  int i = 0;
+#if PERGRAD_VECTORS_ON_DEVICE
+  if constexpr (Lanes > 4) {
+    using f64 = typename wide<Lanes>::f64;
+    using scalars [[gnu::vector_size(sizeof(Scalar) * wide<Lanes>::count)]] = Scalar;
+    constexpr int together = wide<Lanes>::count;
+    constexpr double to_integer = 0x1.8p52;
+    for (; i + together <= count; i += together) {
+      f64 noise;
+      scalars sums;
+      std::memcpy(&noise, k + i, sizeof noise);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      f64 place = __builtin_convertvector(sums, f64) * scale.to_grid;
+      place = place > -most_on_grid ? place : f64{} - most_on_grid;
+      place = place < most_on_grid ? place : f64{} + most_on_grid;
+      f64 value = (((place + to_integer) - to_integer) + noise) * scale.grid;
+      value = value < scale.largest ? value : f64{} + scale.largest;
+      value = value > -scale.largest ? value : f64{} - scale.largest;
+      const auto released = __builtin_convertvector(value, scalars);
+      std::memcpy(out + i, &released, sizeof released);
+    }
+  }
+#endif
+  for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
+}
+
+inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
+                                          &release_sums<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
+#define PERGRAD_FAMILY 2
+// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
+//
+// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
+// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
+// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
+#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
+#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
+#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
+#elif PERGRAD_FAMILY == 1
+#define PERGRAD_KERNELS avx2
+#define PERGRAD_VECTOR_BYTES 32
+#define PERGRAD_VECTOR_REGISTERS 16
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+#elif PERGRAD_FAMILY == 2
+#define PERGRAD_KERNELS avx512
+#define PERGRAD_VECTOR_BYTES 64
+#define PERGRAD_VECTOR_REGISTERS 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
+#endif
+#endif
+#endif  // PERGRAD_FAMILY
+// in between
+// pergrad/privacy/rounded_gaussian_text.hpp - pairs of rounded Gaussians from words, a vector at a time
+// (privacy/rounded_gaussian.hpp says how and why)
+//
+// Included behind privacy/chacha20_text.hpp, whose rules it shares. Nothing here has to round in a certain way:
+// products may be fused with sums or not, as a compiler likes, because every rounding to an integer is proven
+// afterwards.
+#if defined(PERGRAD_KERNELS)
+
+namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
+
+/// Doubles of which a register holds as many as half of `Lanes` words.
+template <int Lanes>
+struct wide {
+  static constexpr int count = Lanes / 2;
+  using f64 [[gnu::vector_size(4 * Lanes)]] = double;
+  using u64 [[gnu::vector_size(4 * Lanes)]] = std::uint64_t;
+};
+template <>
+struct wide<1> {
+  static constexpr int count = 1;
+  using f64 = double;
+  using u64 = std::uint64_t;
+};
+
+template <class To, class From>
+[[gnu::always_inline]] PERGRAD_HD inline To bits_as(const From& from) noexcept {
+  return __builtin_bit_cast(To, from);
+}
+
+/// The doubles whose low words are one half of `words` and whose high words are `high`. High words of 2^52 and 2^84
+/// make whole numbers of them: 2^52 + word, 2^84 + 2^32 word.
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 under(
+    std::uint32_t high, const typename lanes<Lanes>::u32& words) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  constexpr int i = Half * Lanes / 2;
+  if constexpr (Lanes == 1) {
+    static_cast<void>(i);
+    return bits_as<f64>(std::uint64_t{high} << 32U | words);
+  }
+#if PERGRAD_VECTORS_ON_DEVICE
+  else if constexpr (Lanes == 4) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
+  } else if constexpr (Lanes == 8) {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 8, i + 1, 8, i + 2, 8, i + 3, 8));
+  } else {
+    return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
+                                                i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#endif
+}
+inline constexpr std::uint32_t at_2_52 = 0x4330'0000U;
+inline constexpr std::uint32_t at_2_84 = 0x4530'0000U;
+
+/// Square roots of doubles, correctly rounded; NaN below zero.
+template <int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline typename wide<Lanes>::f64 wide_square_root(
+    const typename wide<Lanes>::f64& x) noexcept {
+  if constexpr (Lanes == 1) {
+    return __builtin_sqrt(x);
+  } else {
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64 && defined(__clang__)
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512(x, 4);
+#elif PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES == 64
+    if constexpr (Lanes == 16) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_VECTOR_BYTES >= 32
+    if constexpr (Lanes == 8) return __builtin_ia32_sqrtpd256(x);
+#endif
+#if PERGRAD_VECTORS_ON_DEVICE && defined(__SSE2__)
+    if constexpr (Lanes == 4) return __builtin_ia32_sqrtpd(x);
+#elif PERGRAD_VECTORS_ON_DEVICE && defined(__aarch64__)
+    if constexpr (Lanes == 4) return vsqrtq_f64(x);
+#endif
+    typename wide<Lanes>::f64 result{};
+    for (int i = 0; i < wide<Lanes>::count; ++i) result[i] = __builtin_sqrt(x[i]);
+    return result;
+  }
+}
+
+/// What four words make.
+template <int Lanes>
+struct rounded_pair {
+  typename wide<Lanes>::f64 along_cosine;
+  typename wide<Lanes>::f64 along_sine;
+  typename wide<Lanes>::f64 margin;  ///< both roundings are proven where the sign bit of this is clear
+};
+
+template <int Half, int Lanes>
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const typename lanes<Lanes>::u32& u_high,
+                                                                             const typename lanes<Lanes>::u32& u_low,
+                                                                             const typename lanes<Lanes>::u32& v_high,
+                                                                             const typename lanes<Lanes>::u32& v_low,
+                                                                             double twice_variance) noexcept {
+  using f64 = typename wide<Lanes>::f64;
+  using u64 = typename wide<Lanes>::u64;
+  // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2)); N is the upper end of U's cell, so not 0
+  const f64 n = (under<Half, Lanes>(at_2_84, u_high) - 0x1.00000001p84) + (under<Half, Lanes>(at_2_52, u_low) + 1.0);
+  constexpr std::uint64_t root_of_half = 0x3fe6'a09e'667f'3bcdU;
+  const u64 shifted = bits_as<u64>(n) - root_of_half;
+  const u64 power = shifted & 0xfff0'0000'0000'0000U;
+  const f64 t = bits_as<f64>(bits_as<u64>(n) - power) - 1.0;
+  const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
+  const f64 t2 = t * t;
+  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
+  p = p * t + 0x1.227d22feca091p-4;
+  p = p * t - 0x1.03a806343966bp-4;
+  p = p * t + 0x1.092646c0ebbc0p-4;
+  p = p * t - 0x1.22ea4afee4af9p-4;
+  p = p * t + 0x1.3bb16646e15d8p-4;
+  p = p * t - 0x1.558447ee75e12p-4;
+  p = p * t + 0x1.7456903f23be8p-4;
+  p = p * t - 0x1.9997078eac01cp-4;
+  p = p * t + 0x1.c71c951a2eb08p-4;
+  p = p * t - 0x1.000009bc36855p-3;
+  p = p * t + 0x1.249248fe0aaeap-3;
+  p = p * t - 0x1.5555552eedc2ap-3;
+  p = p * t + 0x1.99999999919fap-3;
+  p = p * t - 0x1.0000000021d88p-2;
+  p = p * t + 0x1.5555555555809p-2;
+  p = p * t - 0x1.ffffffffffee9p-2;
+  const f64 log_of = t2 * p + t;
+  const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
+  const f64 radius = wide_square_root<Lanes>(e * twice_variance);
+  // The place y in [-1, 1) on a quarter about an axis: the last 62 bits of V
+  const f64 y =
+      ((under<Half, Lanes>(at_2_84, v_high & 0x3fff'ffffU) - 0x1.000002010p84) + under<Half, Lanes>(at_2_52, v_low)) *
+      0x1p-61;
+  const f64 w = y * y;
+  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
+  s = s * w + 0x1.50782fda12d96p-22;
+  s = s * w - 0x1.32d2cce2e5b19p-15;
+  s = s * w + 0x1.466bc677587f8p-9;
+  s = s * w - 0x1.4abbce625be41p-4;
+  s = s * w + 0x1.921fb54442d18p-1;
+  s = s * y;
+  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
+  c = c * w + 0x1.e1f4fb60281f6p-19;
+  c = c * w - 0x1.55d3c7dbfd139p-12;
+  c = c * w + 0x1.03c1f081b0780p-6;
+  c = c * w - 0x1.3bd3cc9be458bp-2;
+  c = c * w + 0x1.0000000000000p+0;
+  // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
+  const u64 quarter = bits_as<u64>(under<Half, Lanes>(0, v_high));
+  c = bits_as<f64>(bits_as<u64>(c) ^ ((quarter & 0x4000'0000U) << 33U));
+  const auto swapped = (quarter & 0x8000'0000U) != 0;
+  const f64 x1 = radius * (swapped ? s : c);
+  const f64 x2 = radius * (swapped ? c : s);
+  constexpr double to_integer = 0x1.8p52;
+  rounded_pair<Lanes> result;
+  result.along_cosine = (x1 + to_integer) - to_integer;
+  result.along_sine = (x2 + to_integer) - to_integer;
+  constexpr std::uint64_t magnitude = ~(std::uint64_t{1} << 63U);
+  const f64 d1 = bits_as<f64>(bits_as<u64>(x1 - result.along_cosine) & magnitude);
+  const f64 d2 = bits_as<f64>(bits_as<u64>(x2 - result.along_sine) & magnitude);
+  const f64 cell = bits_as<f64>(0x3ff0'0000'0000'0000U - power);  // 2^-k
+  result.margin =
+      (0.5 - (d1 < d2 ? d2 : d1)) * radius - twice_variance * (2.0 * cell + error_next_to_one + error_of_gaussian * e);
+  return result;
+}
+
+/// All 512 rounded Gaussians of one tile; whether the margin of any pair is negative.
+template <int Lanes>
+inline bool fill_rounded_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                              double twice_variance, const tile_arrays& wanted, double (&k)[gaussian_tile],
+                              double (&margins)[gaussian_tile / 2]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  using u64 = typename wide<Lanes>::u64;
+  constexpr std::size_t width = Lanes;
+  u64 signs{};
+  for (std::size_t column = 0; column < 64; column += width) {
+    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * tile + column);
+    u32 word[16];
+    chacha_lanes<Lanes>(key, nonce, counter, word);
+    for (std::size_t p = 0; p < 4; ++p) {
+      wanted.fetch(4 * (column / width) + p, 4 * (64 / width));
+      const auto make = [&]<int Half>(std::integral_constant<int, Half> /*half*/) {
+        const auto pair = round_gaussians<Half, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3],
+                                                       twice_variance);
+        const std::size_t at = 64 * p + column + static_cast<std::size_t>(Half * wide<Lanes>::count);
+        std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
+        std::memcpy(k + gaussian_tile / 2 + at, &pair.along_sine, sizeof pair.along_sine);
+        std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
+        signs |= bits_as<u64>(pair.margin);
+      };
+      make(std::integral_constant<int, 0>{});
+      if constexpr (Lanes > 1) make(std::integral_constant<int, 1>{});
+    }
+  }
+  std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
+  std::memcpy(each, &signs, sizeof signs);
+  std::uint64_t any = 0;
+  for (const std::uint64_t sign : each) any |= sign;
+  return (any >> 63U) != 0;
+}
+
+/// out[i] = the value at on_grid(sum[i]) + k[i]. `sum` may be `out`.
+template <int Lanes, class Scalar>
+[[gnu::noinline]] inline void release_sums(const double* k, const Scalar* sum, const release_scale& scale, Scalar* out,
+                                           int count) noexcept {
+  int i = 0;
+#if PERGRAD_VECTORS_ON_DEVICE
+  if constexpr (Lanes > 4) {
+    using f64 = typename wide<Lanes>::f64;
+    using scalars [[gnu::vector_size(sizeof(Scalar) * wide<Lanes>::count)]] = Scalar;
+    constexpr int together = wide<Lanes>::count;
+    constexpr double to_integer = 0x1.8p52;
+    for (; i + together <= count; i += together) {
+      f64 noise;
+      scalars sums;
+      std::memcpy(&noise, k + i, sizeof noise);
+      std::memcpy(&sums, sum + i, sizeof sums);
+      f64 place = __builtin_convertvector(sums, f64) * scale.to_grid;
+      place = place > -most_on_grid ? place : f64{} - most_on_grid;
+      place = place < most_on_grid ? place : f64{} + most_on_grid;
+      f64 value = (((place + to_integer) - to_integer) + noise) * scale.grid;
+      value = value < scale.largest ? value : f64{} + scale.largest;
+      value = value > -scale.largest ? value : f64{} - scale.largest;
+      const auto released = __builtin_convertvector(value, scalars);
+      std::memcpy(out + i, &released, sizeof released);
+    }
+  }
+#endif
+  for (; i < count; ++i) out[i] = released_value<Scalar>(on_grid(sum[i], scale) + k[i], scale);
+}
+
+inline constexpr release_kernels releases{&fill_rounded_tile<native_lanes>, &release_sums<native_lanes, float>,
+                                          &release_sums<native_lanes, double>};
+
+}
+
+#endif  // PERGRAD_KERNELS
+// end
+// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
+#if defined(PERGRAD_FAMILY)
+#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef PERGRAD_FAMILY
+#undef PERGRAD_KERNELS
+#undef PERGRAD_VECTOR_BYTES
+#undef PERGRAD_VECTOR_REGISTERS
+#endif  // PERGRAD_FAMILY
+#endif
+#undef PERGRAD_FAMILY_TEXT
+#endif  // PERGRAD_FAMILY_TEXT
+
+namespace pergrad::inline v0_1::detail {
+
+[[nodiscard]] inline const release_kernels& release_kernels_in_use() noexcept {
+  return PERGRAD_OF_FAMILY(on_host::kernel_family_in_use(), releases);
+}
+
+inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
+  if (first > gaussians_per_step || count > gaussians_per_step - first) {
+    throw_out_of_range({"pergrad: noise: elements [", first, ", +", count, ") exceed the ", gaussians_per_step,
+                        " elements of one step"});
+  }
+}
+
+/// The words of pair `pair` of a tile, and those that continue them.
+[[nodiscard]] inline gaussian_bits bits_of_pair(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                                                std::uint32_t pair) noexcept {
+  gaussian_bits bits{};
+  const chacha_block block = chacha20_block(key, nonce, static_cast<std::uint32_t>(64 * tile) + pair % 64);
+  const std::uint64_t number = 256 * tile + pair;
+  const chacha_block more = chacha20_block(key, continued(nonce, static_cast<std::uint32_t>(number >> 32U)),
+                                           static_cast<std::uint32_t>(number));
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    bits.u[i] = block[4 * (pair / 64) + i];
+    bits.v[i] = block[4 * (pair / 64) + 2 + i];
+  }
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    bits.u[2 + i] = more[i];
+    bits.v[2 + i] = more[8 + i];
+  }
+  return bits;
+}
+
+/// Makes those pairs of a tile exact whose margin is negative.
+[[gnu::cold]] inline void settle_roundings(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
+                                           double sigma, const double (&margins)[gaussian_tile / 2],
+                                           double (&k)[gaussian_tile]) noexcept {
+  for (std::uint32_t pair = 0; pair < gaussian_tile / 2; ++pair) {
+    if (!is_open(margins[pair])) continue;
+    std::int64_t exact[2];
+    exact_pair(bits_of_pair(key, nonce, tile, pair), sigma, exact);
+    k[pair] = static_cast<double>(exact[0]);
+    k[pair + gaussian_tile / 2] = static_cast<double>(exact[1]);
+  }
+}
+
+/// The 512 integers of a tile, as doubles. With `native_lanes` the kernels in use make them, with another number that
+/// many lanes of the flags' vectors. Precondition: least_sigma <= sigma <= most_sigma.
+template <int Lanes = native_lanes>
+inline void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, double sigma,
+                                   const tile_arrays& wanted, double (&k)[gaussian_tile]) noexcept {
+  alignas(64) double margins[gaussian_tile / 2];
+  const double twice_variance = 2 * sigma * sigma;
+  bool is_open = false;
+  if constexpr (Lanes == native_lanes) {
+    is_open = release_kernels_in_use().fill_tile(key, nonce, tile, twice_variance, wanted, k, margins);
+  } else {
+    is_open = fill_rounded_tile<Lanes>(key, nonce, tile, twice_variance, wanted, k, margins);
+  }
+  if (is_open) settle_roundings(key, nonce, tile, sigma, margins, k);
+  wipe(margins, sizeof margins);
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
+//
+// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
+// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", got);
+  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
+}
+
+inline constexpr double largest_double = std::numeric_limits<double>::max();
+
+/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
+template <class Derived>
+class checked_number {
+ public:
+  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
+  constexpr explicit checked_number(double value) : value_{value} {
+    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
+  }
+
+  [[nodiscard]] constexpr double value() const noexcept { return value_; }
+
+  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
+    return left.value() == right.value();
+  }
+
+ private:
+  double value_;
+};
+
+}  // namespace detail
+
+/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
+struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
+  using detail::checked_number<l2_clip_norm>::checked_number;
+  static constexpr const char* name = "l2_clip_norm";
+  static constexpr const char* need = "finite and at least 1e-30";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
+};
+
+/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
+struct noise_multiplier : detail::checked_number<noise_multiplier> {
+  using detail::checked_number<noise_multiplier>::checked_number;
+  static constexpr const char* name = "noise_multiplier";
+  static constexpr const char* need = "finite and not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
+};
+
+/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
+struct sampling_probability : detail::checked_number<sampling_probability> {
+  using detail::checked_number<sampling_probability>::checked_number;
+  static constexpr const char* name = "sampling_probability";
+  static constexpr const char* need = "in [0, 1]";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
+};
+
+/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
+struct expected_batch_size : detail::checked_number<expected_batch_size> {
+  using detail::checked_number<expected_batch_size>::checked_number;
+  static constexpr const char* name = "expected_batch_size";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
+struct epsilon : detail::checked_number<epsilon> {
+  using detail::checked_number<epsilon>::checked_number;
+  static constexpr const char* name = "epsilon";
+  static constexpr const char* need = "not negative";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
+};
+
+/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
+struct delta : detail::checked_number<delta> {
+  using detail::checked_number<delta>::checked_number;
+  static constexpr const char* name = "delta";
+  static constexpr const char* need = "strictly between 0 and 1";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
+};
+
+/// Step size of an optimizer: finite and positive.
+struct learning_rate : detail::checked_number<learning_rate> {
+  using detail::checked_number<learning_rate>::checked_number;
+  static constexpr const char* name = "learning_rate";
+  static constexpr const char* need = "finite and positive";
+  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+};
+
+/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
+enum class neighbouring { add_or_remove_one, replace_one };
+
+/// What a training run may spend in total.
+struct privacy_budget {
+  pergrad::epsilon max_epsilon;
+  pergrad::delta delta;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// The grid of a sum: public numbers, known before anything is drawn.
+struct release_grid {
+  double bound = 0;          ///< C: the most that one record adds, in L2
+  int unit = 0;              ///< sums are formed in units of 2^unit, C < 2^unit <= 2 C
+  int steps = 0;             ///< a unit has 2^steps steps of the grid: g = 2^(unit - steps)
+  std::size_t elements = 0;  ///< d
+
+  /// Throws std::invalid_argument unless `bound` is finite and positive.
+  [[nodiscard]] static release_grid of(double bound, std::size_t elements) {
+    if (!(bound > 0 && bound <= detail::largest_double)) {
+      detail::throw_invalid_argument(
+          {"pergrad: release: the bound of a record must be finite and positive, got ", bound});
+    }
+    release_grid grid{.bound = bound, .elements = elements};
+    static_cast<void>(std::frexp(bound, &grid.unit));
+    int root = 0;  // 2^root >= sqrt(d)
+    while (std::ldexp(1.0, 2 * root) < static_cast<double>(elements)) ++root;
+    grid.steps = root + 12;
+    return grid;
+  }
+  friend bool operator==(const release_grid&, const release_grid&) noexcept = default;
+};
+
+/// How many records a sum may add up in floating point: public numbers, too.
+struct summation {
+  std::size_t capacity = 0;  ///< records; those beyond are added up as integers, and with 0 all are
+  double error = 0;          ///< e of the head of this file
+
+  /// Additions on the longest way of an addend to a sum. An executor whose way is longer adds up integers.
+  static constexpr std::size_t most_additions = 60;
+  /// The largest share of C that adding up in floating point may cost: beyond it, integers.
+  static constexpr double most_share = 0.0185;
+
+  /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
+  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
+    const double one = static_cast<double>(most_additions) * unit_roundoff;
+    const summation floating{capacity, one / (1 - one)};
+    return floating.share() <= most_share ? floating : summation{};
+  }
+  template <class Scalar>
+  [[nodiscard]] static summation of(std::size_t capacity) noexcept {
+    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2);
+  }
+  /// What adding up in floating point adds to the sensitivity, as a share of C.
+  [[nodiscard]] double share() const noexcept { return 2 * error * static_cast<double>(capacity); }
+};
+
+/// D of the head of this file, in steps of the grid, rounded up: for neighbours that differ in `exchanged` records, 1
+/// or 2.
+[[nodiscard]] inline double sensitivity_in_steps(const release_grid& grid, const summation& added,
+                                                 int exchanged) noexcept {
+  const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
+  const double root = std::sqrt(static_cast<double>(grid.elements));
+  double sensitivity = exchanged * (bound + root / 2);
+  if (added.capacity > 0) sensitivity += added.share() * bound + 1.5 * root;
+  return sensitivity * (1 + 0x1p-40);
+}
+
+namespace detail {
+
+/// How an evaluation adds up in floating point.
+struct addition_way {
+  std::size_t inside = 0;  ///< additions on the longest way of an addend to a sum that is added to a total
+  std::size_t onto = 0;    ///< how many such sums there are
+};
+
+/// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
+template <class Scalar>
+struct unreleased_sum {
+  const Scalar* floating = nullptr;
+  const std::int64_t* integers = nullptr;
+};
+
+/// What becomes of released values: apply(context, first, values, count) gets every short stretch of them once, on any
+/// thread, and may change it. `reads`: arrays that it reads beside them, element by element; null stands for none.
+template <class Scalar>
+struct element_update {
+  void* context = nullptr;
+  void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
+  std::array<const Scalar*, tile_arrays::most - 1> reads{};
+};
+
+/// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
+inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_without) {
+  if (is_rehearsal_without || (sigma >= least_sigma && sigma <= most_sigma)) return;
+  throw_invalid_argument({"pergrad: release: noise of multiplier ", multiplier, " is ", sigma,
+                          " steps of the grid, and must be in [2^4, 2^46]"});
+}
+
+/// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
+template <class Scalar>
+class release_gate {
+ public:
+  /// Takes a step of the generator: its noise is used up, whatever comes of it. Throws std::invalid_argument for noise
+  /// that the grid cannot carry, std::out_of_range beyond `gaussians_per_step` elements, and what the generator throws.
+  /// No noise at all is for rehearsals with a seed only.
+  template <random_generator Generator>
+  release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
+               Generator& generator)
+      : elements_{grid.elements},
+        sigma_{noise.value() * sensitivity},
+        scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
+               static_cast<double>(std::numeric_limits<Scalar>::max())} {
+    require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
+    require_gaussians(0, elements_);
+    stream_ = generator.stream(randomness::noise, generator.next_step());
+  }
+
+  /// Stretches of the release; each is to be released once, on any thread.
+  [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
+  /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
+  /// kept.
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
+               const element_update<Scalar>& update) const noexcept {
+    const std::size_t end = std::min(elements_, (number + 1) * stretch);
+    for (std::size_t first = number * stretch; first < end; first += gaussian_tile) {
+      const std::size_t count = std::min(gaussian_tile, end - first);
+      const Scalar* const floating = sum.floating == nullptr ? zeros.data() : sum.floating + first;
+      alignas(64) double k[gaussian_tile];
+      draw(first, count, sum, update, k);
+      alignas(64) Scalar passing[gaussian_tile];
+      Scalar* const to = out == nullptr ? passing : out + first;
+      {
+        const float_environment flushed{subnormal_numbers::flushed};  // else they might take longer
+        if (sum.integers == nullptr) {
+          store(k, floating, to, count);
+        } else {
+          for (std::size_t i = 0; i < count; ++i) {
+            constexpr auto most = static_cast<std::int64_t>(most_on_grid);
+            const auto place = static_cast<std::int64_t>(on_grid(floating[i], scale_)) + sum.integers[first + i];
+            k[i] += static_cast<double>(std::clamp(place, -most, most));
+          }
+          store(k, zeros.data(), to, count);
+        }
+      }
+      wipe(k, sizeof k);
+      if (update.apply != nullptr) update.apply(update.context, first, to, count);
+    }
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4 * gaussian_tile;
+  alignas(64) static constexpr std::array<Scalar, gaussian_tile> zeros{};
+
+  void draw(std::size_t first, std::size_t count, const unreleased_sum<Scalar>& sum,
+            const element_update<Scalar>& update, double (&k)[gaussian_tile]) const noexcept {
+    if (sigma_ == 0) {
+      std::fill_n(k, gaussian_tile, 0.0);
+      return;
+    }
+    tile_arrays wanted;
+    if (count == gaussian_tile) {
+      if (sum.floating != nullptr) wanted.add(sum.floating + first);
+      for (const Scalar* each : update.reads) {
+        if (each != nullptr) wanted.add(each + first);
+      }
+    }
+    fill_rounded_gaussians(stream_.key(), stream_.nonce(random_purpose::gradient_noise), first / gaussian_tile, sigma_,
+                           wanted, k);
+  }
+  void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
+    const auto size = static_cast<int>(count);
+    if constexpr (std::is_same_v<Scalar, float>) {
+      release_kernels_in_use().release_float(k, sum, scale_, out, size);
+    } else {
+      release_kernels_in_use().release_double(k, sum, scale_, out, size);
+    }
+  }
+
+  std::size_t elements_;
+  double sigma_;  ///< of the noise in steps of the grid
+  release_scale scale_;
+  secret_stream stream_;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -10812,22 +12875,54 @@ template <class Network>
   return std::clamp<index>(tiles / tiles_a_lane, std::min(few, lane_count<Network>), lane_count<Network>);
 }
 
-/// Samples that are evaluated before the sums over tables and of deferred blocks are formed: as many as have their
-/// segments and rows in a few megabytes, within limits, and no more than have rows half as large again as the sums
-/// that are formed of them. A multiple of the tile; depends on the network alone.
+/// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
+/// blocks, as many as have their segments and rows in a few megabytes, within limits, and no more than have rows half
+/// as large again as the sums that are formed of them. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
+  if (table.sparse_count == 0 && table.deferred_count == 0) return index{512};
   constexpr auto scalar_bytes = static_cast<index>(sizeof(typename Network::scalar));
   constexpr index bytes = std::max<index>(
       1, table.sparse_integers * 4 + (table.sparse_scalars + table.deferred_x + table.deferred_delta) * scalar_bytes);
   index samples = std::clamp<index>((index{16} << 20) / bytes, 64, 256);
   const index rows = table.deferred_x + table.deferred_delta;
-  while (samples > 64 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
+  while (samples > 128 && 2 * samples * rows > 3 * (table.native_size - table.lane_size) && table.deferred_count > 0) {
     samples /= 2;
   }
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
+
+/// Samples that a clipped sum adds up before their sum is added to that of others: parts are added up in a chunk, and
+/// chunks in the sum. Three short ways instead of a long one, as each addition rounds (privacy/release.hpp).
+template <class Network>
+[[nodiscard]] constexpr index part_samples(std::size_t capacity) noexcept {
+  return std::min(static_cast<index>(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
+}
+/// Lanes of a clipped sum's chunk: of no more samples than a part or a tile.
+template <class Network>
+[[nodiscard]] constexpr index bounded_lanes_for(index tiles, index tile, std::size_t capacity) noexcept {
+  const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
+  return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
+}
+/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of a lane and
+/// those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
+template <class Network>
+[[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
+  const auto most = static_cast<index>(capacity);
+  const index part = part_samples<Network>(capacity);
+  index inside = 0;
+  for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
+    if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
+    for (index tile = 1; tile <= program<Network>::table.tile; tile *= 2) {
+      const index tiles = (samples + tile - 1) / tile;
+      const index lanes = bounded_lanes_for<Network>(tiles, tile, capacity);
+      inside = std::max(inside, (tiles + lanes - 1) / lanes * tile + lanes);
+    }
+  }
+  return {static_cast<std::size_t>(inside),
+          static_cast<std::size_t>((most + chunk_samples<Network> - 1) / chunk_samples<Network>)};
+}
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
 template <class Network>
@@ -10878,6 +12973,7 @@ class tape {
                       "a tape's weights", detail::uninitialised};
     }
     direction_ = {total(program::table.native_size, 1), "a tape's direction", detail::uninitialised};
+    way_ = on_host::way_of_additions<Network>(max_batch_);
   }
 
   /// On a device: one allocation there, and nothing on the host but what comes back. Sums take turns in one place, so
@@ -10902,9 +12998,9 @@ class tape {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return sizeof(scalar) *
                (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
-                scalars_.size() + weights_.size() + additions_.size() + rows_.size() + row_weights_.size()) +
-           sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
-           remote_.bytes;
+                scalars_.size() + weights_.size() + rows_.size() + row_weights_.size()) +
+           sizeof(double) * additions_.size() + sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
+           sizeof(on_host::norm_part) * parts_.size() + remote_.bytes;
   }
 
   /// Threads that there are workspaces for.
@@ -10936,6 +13032,7 @@ class tape {
   std::size_t max_batch_;
   std::size_t max_sums_;
   std::size_t workers_;
+  detail::addition_way way_;
   detail::aligned_buffer<scalar> workspaces_;
   detail::aligned_buffer<scalar> kept_;
   detail::aligned_buffer<scalar> rooms_;
@@ -10948,7 +13045,7 @@ class tape {
   detail::aligned_buffer<std::int32_t> integers_;
   detail::aligned_buffer<scalar> scalars_;
   detail::aligned_buffer<scalar> weights_;    ///< [sum][table][sample of the chunk]
-  detail::aligned_buffer<scalar> additions_;  ///< sums that are added to something once they are whole
+  detail::aligned_buffer<double> additions_;  ///< sums over tables that go where they belong once they are whole
   // Of networks with large blocks whose sums are formed a chunk at a time:
   detail::aligned_buffer<scalar> rows_;         ///< see host/deferred_rows.hpp
   on_host::index row_capacity_ = 0;             ///< samples that have room there
@@ -10987,11 +13084,26 @@ struct tape_access {
     return tape.weighted_in_workspace ? tape.workspaces_.data() + number * tape.workspace_stride
                                       : tape.rooms_.data() + number * tape.room_stride;
   }
+  [[nodiscard]] static const auto& way(const auto& tape) noexcept { return tape.way_; }
   [[nodiscard]] static auto& remote(auto& tape) noexcept { return tape.remote_; }
   // clang-format on
 };
 
 }  // namespace on_host
+
+namespace detail {
+
+/// How the evaluations of a tape add up. A device adds up integers: for it the way is too long.
+template <class Network, executor Executor>
+[[nodiscard]] addition_way way_of_additions(const Executor& /*executor*/, const tape<Network>& made_for) noexcept {
+  if constexpr (device_executor<Executor>) {
+    return {summation::most_additions + 1, 0};
+  } else {
+    return on_host::tape_access::way(made_for);
+  }
+}
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
@@ -11152,47 +13264,22 @@ template <class Network>
 // Nothing is computed here. A leaf points at a network, a batch and a tape; expressions are values made of it; only
 // evaluation (evaluate.hpp) computes, and it names the executor.
 
-// pergrad/detail/executors.hpp - what the verbs ask of an executor
-//
-// There are two kinds: the host (host/executor.hpp), and executors of devices (cuda/executor.hpp).
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-template <class Type>
-concept host_executor = std::is_convertible_v < const std::remove_cvref_t<Type>
-&, const host& > ;
-
-/// The host's threads that finish what an executor began.
-template <class Executor>
-[[nodiscard]] const host& crew_of(const Executor& executor) {
-  if constexpr (device_executor<Executor>) {
-    return executor.crew();
-  } else {
-    return executor;
-  }
-}
-
-}  // namespace detail
-
-/// What the verbs take: `pergrad::host` or the executor of a device.
-template <class Type>
-concept executor = detail::host_executor<Type> || detail::device_executor<Type>;
-
-}  // namespace pergrad::inline v0_1
 // pergrad/host/engine.hpp - one pass over a batch: lanes of tiles in parallel, then the lanes' sums
 //
 //   pack weights
 //   lanes in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
 //   add up lanes
 //
-// A tile never leaves the core that works on it. Each lane adds its tiles up in order and lanes are added up in order,
-// so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others: lane_ring.hpp.
+// A tile never leaves the core that works on it. Each lane adds its tiles up in order, lanes are added up in order, and
+// so are chunks, so the bits of a sum do not depend on the number of threads. Lanes that are done make room for others:
+// lane_ring.hpp.
 //
 // Of a table of which a sample uses few rows, no lane has a copy. Samples leave their segments (sparse.hpp) on the
 // tape; after a chunk of samples, buckets of rows are summed up in parallel, each sample after sample. So it is with
 // large blocks that have one position: see deferred.hpp.
+//
+// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and lanes add those.
 
 // pergrad/host/chunk_segments.hpp - segments that a chunk's samples leave on the tape, and their weights
 //
@@ -13813,7 +15900,8 @@ struct chunk_segments {
 // such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
 // written straight into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds
 // over the chunk's samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al.
-// 2022, arXiv:2210.00038).
+// 2022, arXiv:2210.00038). A clipped sum is formed in parts of few samples, which are then added up: its way of
+// additions is to be short (tape.hpp).
 //
 // w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
 // it is not finite: nothing is multiplied by 0 that could give anything else.
@@ -13851,6 +15939,7 @@ struct deferred_sum {
   const outer_leaf& leaf;
   const deferred_rows<Scalar>& rows;
   index samples;          ///< of the chunk
+  index part;             ///< samples that are summed up in one product
   const Scalar* weights;  ///< of the samples; null: all are 1
   Scalar scale;
   bool onto;     ///< add to what is there
@@ -13874,12 +15963,17 @@ struct deferred_sum {
     }
     const index width = leaf.view_width();
     for (index k = 0; k < width; k += rows.panel()) {
-      product_shape shape{{{}, {}, {count, 1, width}},
-                          {{}, {}, {samples, deferred_stretch, rows.x_step(width, k)}},
-                          rows.columns(width, k)};
+      const index columns = rows.columns(width, k);
       const Scalar* const x = rows.x(leaf.row_x, width, k, 0);
-      if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
       Scalar* const to = out + first * width + k;
+      if (samples > part) {
+        for (index c = 0; c < columns; c += panel_block) {
+          add_parts(count, std::min(panel_block, columns - c), x + c, rows.x_step(width, k), to + c);
+        }
+        continue;
+      }
+      product_shape shape = shape_of(count, columns, samples, rows.x_step(width, k), width);
+      if (k + rows.panel() < width) shape.next_right = rows.x(leaf.row_x, width, k + rows.panel(), 0) - x;
       if (onto) {
         product(shape, static_cast<const Scalar*>(room), x, to, epilogue::add{});
       } else {
@@ -13905,6 +15999,46 @@ struct deferred_sum {
             lanes.store(to + k + i, lanes.load(to + k + i) + factor * (value * value));
           });
         }
+      }
+    }
+  }
+  /// Outputs [first, first + count) of sum_b round(w_b G_b / g), each sample's share rounded by itself.
+  void add_rounded(index first, index count, double steps, std::int64_t* to) const noexcept {
+    const index width = leaf.view_width();
+    for (index n = first; n < first + count; ++n) {
+      for (index k = 0; k < width; k += rows.panel()) {
+        for (index b = 0; b < samples; ++b) {
+          if (weight(b) == 0) continue;
+          const Scalar factor = weight(b) * *rows.delta(leaf.row_delta + n, b);
+          add_rounded_to(to + n * width + k, static_cast<double>(factor) * steps,
+                         static_cast<const Scalar*>(rows.x(leaf.row_x, width, k, b)), rows.columns(width, k));
+        }
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] static product_shape shape_of(index count, index columns, index terms, index x_step, index to_step) {
+    return {{{}, {}, {count, 1, to_step}}, {{}, {}, {terms, deferred_stretch, x_step}}, columns};
+  }
+  /// A few columns, the samples in parts.
+  void add_parts(index count, index columns, const Scalar* x, index x_step, Scalar* to) const noexcept {
+    alignas(64) Scalar sums[deferred_stretch * panel_block];
+    for (index b = 0; b < samples; b += part) {
+      const product_shape shape = shape_of(count, columns, std::min(part, samples - b), x_step, panel_block);
+      const Scalar* const deltas = room + b * deferred_stretch;
+      if (b == 0) {
+        product(shape, deltas, x, sums, epilogue::store{});
+      } else {
+        product(shape, deltas, x + b * x_step, sums, epilogue::add{});
+      }
+    }
+    for (index n = 0; n < count; ++n) {
+      const Scalar* const from = sums + n * panel_block;
+      if (onto) {
+        add_to(to + n * leaf.view_width(), from, columns);
+      } else {
+        std::copy_n(from, columns, to + n * leaf.view_width());
       }
     }
   }
@@ -13945,7 +16079,7 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
   for (const bool unit : {true, false}) {
     for (std::size_t s = 0; s < request.sum_count; ++s) {
       const sum_request<scalar>& sum = request.sums[s];
-      if (sum.unit != unit) continue;
+      if (sum.is_plain != unit) continue;
       for (std::size_t k = 0; !unit && k != table.outer_count; ++k) {
         const outer_leaf& leaf = table.outer[k];
         if (!leaf.deferred) continue;
@@ -13961,12 +16095,15 @@ void sum_deferred(const host& executor, pergrad::tape<Network>& tape,
         const deferred_sum<scalar> form{leaf,
                                         rows,
                                         samples,
+                                        unit ? samples : part_samples<Network>(tape.capacity()),
                                         unit ? nullptr : deferred_weights(tape, s, leaf.number),
                                         static_cast<scalar>(sum.scale),
                                         sum.accumulate || chunk_first > 0,
-                                        sum.out + leaf.parameters,
+                                        sum.out == nullptr ? nullptr : sum.out + leaf.parameters,
                                         tape_access::weighted_room(tape, worker)};
-        if (sum.squares) {
+        if (sum.integers != nullptr) {
+          form.add_rounded(first, count, sum.steps(), sum.integers + leaf.parameters);
+        } else if (sum.squares) {
           form.form_squares(first, count);
         } else {
           form.form(first, count);
@@ -14010,6 +16147,17 @@ struct lane_sum {
   }
 };
 
+/// Lanes of integers, and where their sum is added.
+template <class Scalar>
+struct lane_sum_of_integers {
+  std::span<const Scalar* const> lanes;
+  std::int64_t* out = nullptr;
+
+  void add(index parameter, index native) const noexcept {
+    for (const Scalar* lane : lanes) out[parameter] += reinterpret_cast<const integer_of<Scalar>*>(lane)[native];
+  }
+};
+
 /// Adds a lane's sums to the total and leaves zeros, for the next lane in the same buffer.
 template <class Scalar>
 [[gnu::noinline]] void move_onto(Scalar* total, Scalar* lane, index count) noexcept {
@@ -14017,6 +16165,14 @@ template <class Scalar>
     part.store(total + i, part.load(total + i) + part.load(lane + i));
     part.store(lane + i, splat(Scalar{0}));
   });
+}
+/// The same for lanes of integers.
+template <class Integer>
+[[gnu::noinline]] void move_integers_onto(Integer* total, Integer* lane, index count) noexcept {
+  for (index i = 0; i < count; ++i) {
+    total[i] += lane[i];
+    lane[i] = 0;
+  }
 }
 
 /// Rows [first_row, last_row) of a leaf.
@@ -14458,11 +16614,30 @@ struct leaf_sums {
     }
   }
 
+  /// One sample's gradient of a leaf, or what is left of it on the grid.
+  template <class Leaf>
+  void add_gradient(const sum_request<scalar>& asked, const Leaf& leaf, scalar weight, const scalar* gradient,
+                    scalar* sum) {
+    if (asked.integers == nullptr) {
+      add_scaled_to(sum + leaf.native, weight, gradient, leaf.native_count());
+    } else {
+      add_rounded_to(reinterpret_cast<integer_of<scalar>*>(sum) + leaf.native,
+                     static_cast<double>(weight) * asked.steps(), gradient, leaf.native_count());
+    }
+  }
+
   /// A stretch of the sum stays in the first cache while all samples are added to it, a few in one pass, one after the
   /// other.
   template <class Leaf>
-  [[gnu::noinline]] void add_kept(const Leaf& leaf, index begin, index end, const weight_table& weights, bool squared,
-                                  scalar* sum) {
+  [[gnu::noinline]] void add_kept(const sum_request<scalar>& asked, const Leaf& leaf, index begin, index end,
+                                  const weight_table& weights, scalar* sum) {
+    if (asked.integers != nullptr) {
+      for (index b = begin; b < end; ++b) {
+        const scalar weight = weights[static_cast<std::size_t>(b)];
+        if (weight != 0) add_gradient(asked, leaf, weight, kept.gradient(b, leaf), sum);
+      }
+      return;
+    }
     const index native = leaf.native;
     const index count = leaf.native_count();
     std::array<scaled_stretch<scalar>, static_cast<std::size_t>(table.tile)> terms;
@@ -14477,7 +16652,7 @@ struct leaf_sums {
     for (index first = 0; first < count; first += stretch) {
       const index here = std::min(stretch, count - first);
       scalar* to = sum + native + first;
-      if (!squared) {
+      if (!asked.squares) {
         add_all_scaled_to<scalar>(to, all, first, here);
         continue;
       }
@@ -14485,7 +16660,8 @@ struct leaf_sums {
     }
   }
 
-  void add_weighted_sum(std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
+  void add_weighted_sum(const sum_request<scalar>& asked, std::size_t node, index begin, index end,
+                        const weight_table& weights, scalar* sum) {
     const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
       for (index b = begin; b < end; ++b) {
         const scalar weight = weights[static_cast<std::size_t>(b)];
@@ -14500,7 +16676,7 @@ struct leaf_sums {
       if (leaf.deferred) continue;  // the first pass has left its rows
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (leaf.use.shared()) {  // the first pass kept its gradient, the sum over all uses
-        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(asked, leaf, begin, end, weights, sum);
       } else if (leaf.delta_stride == 1) {
         kernel.add_weighted_sum(end - begin, weights.data() + begin, sum + leaf.native, room);
       } else {
@@ -14511,7 +16687,7 @@ struct leaf_sums {
     for (std::size_t k = first; k < last; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.shared()) {
-        if (leaf.use.first) add_kept(leaf, begin, end, weights, false, sum);
+        if (leaf.use.first) add_kept(asked, leaf, begin, end, weights, sum);
         continue;
       }
       add_one_by_one(leaf.native, leaf.count, [&](index b) { instantiate(leaf, workspace, b, room); });
@@ -14740,10 +16916,10 @@ struct worker {
 
   [[gnu::noinline]] void weigh(passes<Network>& pass, const sum_request<scalar>& sum, std::size_t first, index b,
                                scalar* weights) {
-    if (sum.unit) {
+    if (sum.is_plain) {
       std::fill_n(weights, sum.per_layer ? table.layer_groups : 1, scalar{1});
     } else {
-      sum.weigh(sum.weigher, facts_of(pass, first, b), weights);
+      sum.weigh(sum.weigher, facts_of(pass, first, b), sum.unit, weights);
     }
   }
 
@@ -14758,8 +16934,8 @@ struct worker {
         if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
         const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        add_scaled_to(sums + static_cast<index>(s) * table.lane_size + leaf.native, weight,
-                      static_cast<const scalar*>(kept.late_gradient(leaf)), leaf.size());
+        leaves.add_gradient(sum, leaf, weight, kept.late_gradient(leaf),
+                            sums + static_cast<index>(s) * table.lane_size);
       }
     }
   }
@@ -14770,7 +16946,7 @@ struct worker {
     for (const int turn : {0, 1, 2}) {
       for (std::size_t s = 0; s < request.sum_count; ++s) {
         const sum_request<scalar>& sum = request.sums[s];
-        if (turn != (sum.unit ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
+        if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         note_weights(pass, s, first, begin, end);
         form_sum(pass, sum, first, begin, end, sums + static_cast<index>(s) * table.lane_size);
       }
@@ -14797,7 +16973,7 @@ struct worker {
   }
   /// Ghost clipping forms a sum with one weight a sample by a second pass.
   [[nodiscard]] bool needs_a_second_pass(const sum_request<scalar>& sum) const noexcept {
-    return request.strategy == strategy_kind::ghost && !sum.unit && !sum.per_layer;
+    return request.strategy == strategy_kind::ghost && !sum.is_plain && !sum.per_layer && sum.integers == nullptr;
   }
 
   void form_sum(passes<Network>& pass, const sum_request<scalar>& request_sum, std::size_t first, index begin,
@@ -14826,8 +17002,14 @@ struct worker {
       const leaf_kernel<scalar> kernel{leaf, workspace, begin};
       if (request_sum.squares || request.method_of(leaf, every_gradient) == norm_method::instantiate) {
         if (in_one_room(leaf)) return;
-        leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
-      } else if (request_sum.unit) {
+        leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
+      } else if (request_sum.integers != nullptr) {
+        for (index b = begin; b < end; ++b) {
+          if (leaf_weights[static_cast<std::size_t>(b)] == 0) continue;
+          kernel.instantiate(b - begin, room);
+          leaves.add_gradient(request_sum, leaf, leaf_weights[static_cast<std::size_t>(b)], room, sum);
+        }
+      } else if (request_sum.is_plain) {
         kernel.add_sum(end - begin, sum + leaf.native, room);
       } else {
         for (index b = begin; b < end; ++b) {
@@ -14841,7 +17023,7 @@ struct worker {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (!leaf.use.first) continue;
       const typename leaf_sums<Network>::weight_table leaf_weights = weights_of(leaf.node);
-      leaves.add_kept(leaf, begin, end, leaf_weights, request_sum.squares, sum);
+      leaves.add_kept(request_sum, leaf, begin, end, leaf_weights, sum);
     }
   }
 };
@@ -14884,24 +17066,19 @@ class engine {
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
     const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
-    // Without tables and deferred blocks the whole batch is one chunk.
-    constexpr bool in_chunks = table.sparse_count > 0 || table.deferred_count > 0;
-    const index chunk = in_chunks ? chunk_samples<Network> : std::max<index>(1, count);
-    const lane_plan plan{request.sum_count > 0, tile};
-    const index rest = count % chunk;
-    ring lanes{count / chunk * plan.lanes(chunk) + (rest > 0 ? plan.lanes(rest) : 0),
-               lane_buffers(lane_count<Network>, executor.thread_count())};
+    const index chunk =
+        std::max(tile, std::min(chunk_samples<Network>, request.most_samples_of_integers()) / tile * tile);
+    const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.capacity()};
 
     pack_panels(executor, network, tape_access::panels(tape), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape_access::direction(tape));
 
     index chunk_first = 0;
-    index first_lane = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      run_chunk(executor, network, tape, source, request, others, plan, lanes, first_lane, chunk_first, samples,
-                one_by_one);
-      first_lane += plan.lanes(samples);
+      ring lanes{plan.lanes(samples), lane_buffers(lane_count<Network>, executor.thread_count())};
+      run_chunk(executor, network, tape, source, request, others, plan, lanes, chunk_first, samples, one_by_one);
+      for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes, chunk_first > 0);
       if constexpr (table.sparse_count > 0) {
         sum_tables(executor, tape, request, chunk_first, samples);
       }
@@ -14910,7 +17087,6 @@ class engine {
       }
       chunk_first += samples;
     } while (chunk_first < count);
-    for (std::size_t k = 0; k < request.sum_count; ++k) gather(executor, tape, request, k, lanes);
   }
 
  private:
@@ -14919,18 +17095,23 @@ class engine {
   /// How a chunk is cut: depends on the network, the request and the number of samples only.
   struct lane_plan {
     bool forms_sums = true;
+    bool is_weighted = true;
     index tile = 1;
+    std::size_t capacity = 0;  ///< of the tape
     [[nodiscard]] index tiles(index samples) const noexcept { return (samples + tile - 1) / tile; }
     /// Each of them has a tile at least.
     [[nodiscard]] index lanes(index samples) const noexcept {
-      return std::min(tiles(samples), forms_sums ? lanes_for<Network>(tiles(samples)) : lane_count<Network>);
+      const index count = tiles(samples);
+      if (!forms_sums) return std::min(count, lane_count<Network>);
+      return std::min(count,
+                      is_weighted ? bounded_lanes_for<Network>(count, tile, capacity) : lanes_for<Network>(count));
     }
   };
 
-  /// The lanes' part of one chunk. `first_lane` counts the lanes of the chunks before.
+  /// The lanes' part of one chunk.
   static void run_chunk(const host& executor, const Network& network, tape_type& tape,
                         const sample_source<scalar>& source, const run_request<scalar>& request,
-                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes, index first_lane,
+                        const other_ways<Network>* others, const lane_plan& plan, ring& ring_of_lanes,
                         index chunk_first, index count, bool one_by_one) {
     const index lanes = plan.lanes(count);
     const index tiles = plan.tiles(count);
@@ -14949,16 +17130,15 @@ class engine {
         process(nullptr);
         return;
       }
-      const index number = first_lane + lane;
       const index stride = buffer_stride(request);
       scalar* const buffers = tape_access::lanes(tape);
       const auto finish = [&] {
         ring_of_lanes.finish(
-            number, [&](index to, index from) { move_onto(buffers + to * stride, buffers + from * stride, stride); });
+            lane, [&](index to, index from) { move_lane(request, buffers + to * stride, buffers + from * stride); });
       };
-      ring_of_lanes.begin(number);
-      scalar* const sums = buffers + ring_of_lanes.buffer_of(number) * stride;
-      if (!ring_of_lanes.was_used_before(number)) std::fill_n(sums, stride, scalar{0});
+      ring_of_lanes.begin(lane);
+      scalar* const sums = buffers + ring_of_lanes.buffer_of(lane) * stride;
+      if (!ring_of_lanes.was_used_before(lane)) std::fill_n(sums, stride, scalar{0});
       try {
         process(sums);
       } catch (...) {
@@ -14969,10 +17149,11 @@ class engine {
     });
   }
 
-  /// Where the sum over a table is formed: what is asked to be added to something is summed up elsewhere first.
-  static scalar* sum_of_table(tape_type& tape, const sum_request<scalar>& sum, std::size_t which, std::size_t number) {
-    if (!sum.accumulate) return sum.out + table.sparse[number].parameters;
-    scalar* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
+  /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
+  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
+  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
+  static double* sum_of_table(tape_type& tape, std::size_t which, std::size_t number) {
+    double* to = tape_access::additions(tape) + static_cast<index>(which) * table.sparse_size;
     for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
     return to;
   }
@@ -14993,9 +17174,15 @@ class engine {
       auto task = static_cast<index>(number % static_cast<std::size_t>(tasks));
       std::size_t k = 0;
       for (; task >= stretches(table.sparse[k]); ++k) task -= stretches(table.sparse[k]);
+      const sum_request<scalar>& sum = request.sums[which];
       const index first = task * stretch;
-      std::fill_n(sum_of_table(tape, request.sums[which], which, k) + first,
-                  std::min(stretch, table.sparse[k].size() - first), scalar{0});
+      const index count = std::min(stretch, table.sparse[k].size() - first);
+      if (sum.integers != nullptr) return;
+      if (sums_in_double(sum)) {
+        std::fill_n(sum_of_table(tape, which, k) + first, count, 0.0);
+      } else {
+        std::fill_n(sum.out + table.sparse[k].parameters + first, count, scalar{0});
+      }
     });
   }
 
@@ -15011,20 +17198,39 @@ class engine {
       const auto bucket = static_cast<index>(task % static_cast<std::size_t>(sparse_buckets));
       const sparse_leaf& leaf = table.sparse[number];
       if (!leaf.use.first) return;
-      scalar* out = sum.out + leaf.parameters;
-      scalar* to = sum_of_table(tape, sum, task / tasks, number);
       const scalar* weights = segment_weights<Network>(tape, task / tasks, number);
+      const auto for_each_sample = [&](const auto& add) {
+        for (index b = 0; b < count; ++b) {
+          if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+          const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
+                                      tape_access::scalars(tape) + b * table.sparse_scalars};
+          add(here, here.first_of[bucket], here.first_of[bucket + 1], weights[b]);
+        }
+      };
+      if (sum.integers != nullptr) {
+        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(),
+                               sum.integers + leaf.parameters);
+        });
+        return;
+      }
+      scalar* const out = sum.out + leaf.parameters;
       const auto scale = static_cast<scalar>(sum.scale);
-      for (index b = 0; b < count; ++b) {
-        if (weights[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        const segments<scalar> here{leaf, tape_access::integers(tape) + b * table.sparse_integers,
-                                    tape_access::scalars(tape) + b * table.sparse_scalars};
-        add_segments(leaf, here, here.first_of[bucket], here.first_of[bucket + 1], scale * weights[b], sum.squares, to);
+      if (!sums_in_double(sum)) {
+        for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+          add_segments(leaf, here, first, last, scale * weight, sum.squares, out);
+        });
+        return;
       }
-      if (is_last && sum.accumulate) {
-        for_each_stretch_of_bucket(
-            leaf, bucket, [&](index at, index size) { add_to(out + at, static_cast<const scalar*>(to + at), size); });
-      }
+      double* const to = sum_of_table(tape, task / tasks, number);
+      for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
+        add_segments(leaf, here, first, last, scale * weight, sum.squares, to);
+      });
+      if (!is_last) return;
+      for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
+        for (index i = at; i < at + size; ++i)
+          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
+      });
     });
   }
 
@@ -15050,9 +17256,21 @@ class engine {
   [[nodiscard]] static index buffer_stride(const run_request<scalar>& request) {
     return static_cast<index>(request.sum_count) * table.lane_size;
   }
-  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order.
+  /// Adds the sums of a lane to others, and leaves zeros.
+  static void move_lane(const run_request<scalar>& request, scalar* to, scalar* lane) {
+    using integer = integer_of<scalar>;
+    for (std::size_t k = 0; k < request.sum_count; ++k, to += table.lane_size, lane += table.lane_size) {
+      if (request.sums[k].integers == nullptr) {
+        move_onto(to, lane, table.lane_size);
+      } else {
+        move_integers_onto(reinterpret_cast<integer*>(to), reinterpret_cast<integer*>(lane), table.lane_size);
+      }
+    }
+  }
+  /// Adds the total and the lanes that are left up in order and puts the sum into PyTorch's order; with `onto` it is
+  /// added to what is there.
   static void gather(const host& executor, tape_type& tape, const run_request<scalar>& request, std::size_t number,
-                     const ring& lanes) {
+                     const ring& lanes, bool onto) {
     const sum_request<scalar>& sum = request.sums[number];
     std::array<const scalar*, static_cast<std::size_t>(lane_count<Network>)> used{};
     std::size_t used_count = 0;
@@ -15063,28 +17281,39 @@ class engine {
     if (lanes.count() > 0) use(0);
     for (index lane = lanes.folded_in_the_end(); lane < lanes.count(); ++lane) use(lanes.buffer_of(lane));
     const lane_sum<scalar> lane_sum{std::span{used}.first(used_count), static_cast<scalar>(sum.scale), sum.out,
-                                    sum.accumulate};
+                                    sum.accumulate || onto};
+    const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
     index chunks = 0;
     for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
-                      [&](std::size_t task, std::size_t) {
-                        auto chunk = static_cast<index>(task);
-                        for (std::size_t k = 0; k != table.outer_count; ++k) {
-                          const outer_leaf& leaf = table.outer[k];
-                          if (chunk < chunks_of(leaf)) {
-                            const index rows_count = leaf.groups * leaf.view_width();
-                            const index first = chunk * rows_per_chunk(leaf);
-                            gather_rows(leaf, first, std::min(rows_count, first + rows_per_chunk(leaf)), lane_sum);
-                            return;
-                          }
-                          chunk -= chunks_of(leaf);
-                        }
-                        for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-                          const elementwise_leaf& leaf = table.elementwise[k];
-                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i)
-                            lane_sum.finish(leaf.parameters + i, leaf.native + i);
-                        }
-                      });
+    executor.parallel(
+        static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0), [&](std::size_t task, std::size_t) {
+          auto chunk = static_cast<index>(task);
+          for (std::size_t k = 0; k != table.outer_count; ++k) {
+            const outer_leaf& leaf = table.outer[k];
+            if (chunk < chunks_of(leaf)) {
+              const index rows_count = leaf.groups * leaf.view_width();
+              const index first = chunk * rows_per_chunk(leaf);
+              const index last = std::min(rows_count, first + rows_per_chunk(leaf));
+              if (sum.integers == nullptr) {
+                gather_rows(leaf, first, last, lane_sum);
+              } else {
+                for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
+              }
+              return;
+            }
+            chunk -= chunks_of(leaf);
+          }
+          for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+            const elementwise_leaf& leaf = table.elementwise[k];
+            for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
+              if (sum.integers == nullptr) {
+                lane_sum.finish(leaf.parameters + i, leaf.native + i);
+              } else {
+                sum_of_integers.add(leaf.parameters + i, leaf.native + i);
+              }
+            }
+          }
+        });
   }
   [[nodiscard, gnu::noinline]] static index chunks_of(const outer_leaf& leaf) {
     if (!leaf.use.first || leaf.deferred) return 0;
@@ -15126,7 +17355,7 @@ void second_pass_sum(worker<Network>& state, passes<Network>& pass,
       if (table.nodes[node].parameter_count == 0 || weights[static_cast<std::size_t>(b)] != 0) continue;
       if (!state.finite(pass, first, b)) pass.erase(node, b);
     }
-    state.leaves.add_weighted_sum(node, begin, end, weights, sum);
+    state.leaves.add_weighted_sum(request_sum, node, begin, end, weights, sum);
   });
 }
 
@@ -15139,147 +17368,6 @@ inline constexpr other_ways<Network> every_way{
     .second_pass = &second_pass_sum<Network>};
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/privacy/generator.hpp - where the key of all randomness comes from: the operating system, or a seed.
-//
-// A generator is a ChaCha20 key and a count of logical steps; noise, sampling and dropout are functions of (key,
-// purpose, step, element), see noise.hpp. Only `os_keyed_generator` gives differential privacy. `seeded_generator`
-// repeats a run: WHOEVER KNOWS OR GUESSES THE SEED CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee
-// whatever the accountant says, and its type tells so (`is_private == false`).
-
-#if defined(__linux__)
-#include <sys/random.h>
-#else
-#include <unistd.h>
-#endif
-
-namespace pergrad::inline v0_1 {
-
-/// Source of a key and of step numbers, of which each is given out once.
-template <class Generator>
-concept random_generator = requires(Generator& generator, const Generator& fixed) {
-  { fixed.key() } -> std::convertible_to<const chacha_key&>;
-  { generator.next_step() } -> std::same_as<std::uint64_t>;
-  { fixed.step() } -> std::same_as<std::uint64_t>;
-  { Generator::is_private } -> std::convertible_to<bool>;
-};
-
-namespace detail {
-
-/// Fills memory from the operating system's generator. Throws std::runtime_error when it fails.
-[[gnu::noinline]] inline void operating_system_random(void* memory, std::size_t bytes) {
-#if defined(__linux__)
-  auto* at = static_cast<unsigned char*>(memory);
-  while (bytes > 0) {
-    const auto got = ::getrandom(at, bytes, 0);
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      throw_runtime_error({"pergrad: getrandom gave no key, errno ", errno});
-    }
-    at += got;
-    bytes -= static_cast<std::size_t>(got);
-  }
-#else
-  if (::getentropy(memory, bytes) != 0) {
-    throw_runtime_error({"pergrad: getentropy gave no key, errno ", errno});
-  }
-#endif
-}
-
-/// Counts up without wrapping, as a step used twice would repeat its noise.
-inline std::uint64_t take_step(std::uint64_t& next) {
-  if (next == std::numeric_limits<std::uint64_t>::max()) {
-    throw std::overflow_error("pergrad: generator has given out all of its 2^64 - 1 steps");
-  }
-  return next++;
-}
-
-}  // namespace detail
-
-/// Generator with a 256-bit key from the operating system. Movable, not copyable (a copy would repeat noise), without
-/// any way to save the key, which is overwritten on destruction. A forked process must make its own generator.
-class os_keyed_generator {
- public:
-  static constexpr bool is_private = true;
-
-  /// Draws the key. Throws std::runtime_error when the operating system gives none.
-  os_keyed_generator() { detail::operating_system_random(key_.words.data(), sizeof key_.words); }
-  os_keyed_generator(const os_keyed_generator&) = delete;
-  os_keyed_generator& operator=(const os_keyed_generator&) = delete;
-  os_keyed_generator(os_keyed_generator&& other) noexcept { take(other); }
-  os_keyed_generator& operator=(os_keyed_generator&& other) noexcept {
-    if (this != &other) take(other);
-    return *this;
-  }
-  ~os_keyed_generator() { detail::wipe(&key_, sizeof key_); }
-
-  /// The key. Throws std::logic_error after the generator was moved from.
-  [[nodiscard]] const chacha_key& key() const {
-    require_key();
-    return key_;
-  }
-
-  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice and
-  /// std::logic_error after the generator was moved from.
-  [[nodiscard]] std::uint64_t next_step() {
-    require_key();
-    return detail::take_step(next_step_);
-  }
-
-  /// Number of steps given out.
-  [[nodiscard]] std::uint64_t step() const noexcept { return next_step_; }
-
- private:
-  void take(os_keyed_generator& other) noexcept {
-    key_ = other.key_;
-    next_step_ = other.next_step_;
-    has_key_ = std::exchange(other.has_key_, false);
-    detail::wipe(&other.key_, sizeof other.key_);
-  }
-
-  void require_key() const {
-    if (!has_key_) throw std::logic_error("pergrad: os_keyed_generator was used after it was moved from");
-  }
-
-  chacha_key key_;
-  std::uint64_t next_step_ = 0;
-  bool has_key_ = true;
-};
-
-/// Generator for experiments that must be repeated. ITS RUNS ARE NOT PRIVATE, however large the noise: the key has at
-/// most the 64 bits of the seed and the seed is known. Same seed, same stream on every machine.
-class seeded_generator {
- public:
-  static constexpr bool is_private = false;
-
-  /// Key: the first half of the ChaCha20 block under the seed as (low, high, 0, ...) for the key-derivation nonce.
-  /// `first_step` resumes a run that had given out that many steps.
-  constexpr explicit seeded_generator(std::uint64_t seed, std::uint64_t first_step = 0) noexcept
-      : seed_{seed}, next_step_{first_step} {
-    chacha_key start;
-    start.words[0] = static_cast<std::uint32_t>(seed & 0xffff'ffffU);
-    start.words[1] = static_cast<std::uint32_t>(seed >> 32U);
-    const chacha_block block = chacha20_block(start, make_nonce(random_purpose::key_derivation, 0), 0);
-    for (std::size_t i = 0; i < key_.words.size(); ++i) key_.words[i] = block[i];
-  }
-
-  [[nodiscard]] constexpr const chacha_key& key() const noexcept { return key_; }
-  [[nodiscard]] constexpr std::uint64_t seed() const noexcept { return seed_; }
-
-  /// Gives out the next logical step: 0, 1, 2, ... Throws std::overflow_error instead of giving one twice.
-  [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
-
-  /// Number of steps given out.
-  [[nodiscard]] constexpr std::uint64_t step() const noexcept { return next_step_; }
-
- private:
-  chacha_key key_;
-  std::uint64_t seed_;
-  std::uint64_t next_step_;
-};
-
-static_assert(random_generator<os_keyed_generator> && random_generator<seeded_generator>);
-
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -15324,6 +17412,10 @@ class per_sample_gradient_leaf : public detail::expression_tag {
   [[nodiscard]] gradient_row<per_sample_gradient_leaf, false> operator[](std::size_t sample) const;
 
   [[nodiscard]] const Network& network() const noexcept { return *network_; }
+  [[nodiscard]] const batch<Network, Loss>& samples() const noexcept { return *batch_; }
+  /// The most samples that the tape takes.
+  [[nodiscard]] std::size_t capacity() const noexcept { return tape_->capacity(); }
+  [[nodiscard]] const tape<Network>& working_memory() const noexcept { return *tape_; }
   [[nodiscard]] norm_method method() const noexcept { return method_; }
   [[nodiscard]] pergrad::strategy strategy() const noexcept { return strategy_; }
 
@@ -15488,7 +17580,7 @@ template <strategy Strategy, class Network, class Loss>
 /// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
 template <class Network, class Loss, random_generator Generator>
 [[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
-  return gradients.with(layer_randomness{&generator.key(), generator.next_step()});
+  return gradients.with(layer_randomness{generator.stream(detail::randomness::layers, generator.next_step())});
 }
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
@@ -15506,6 +17598,10 @@ template <class Network, class Loss, random_generator Generator>
 // errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w delta_j|
 // + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+//
+// A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
+// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each; the bound has
+// room for them.
 
 namespace pergrad::inline v0_1 {
 
@@ -15525,7 +17621,9 @@ struct norm_bound {
 /// finite.
 [[nodiscard]] PERGRAD_HD inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {
   constexpr double unit = limits::epsilon<double>;
-  return std::sqrt(known.squared + known.error) * (1 + static_cast<double>(count + 4) * unit) + std::sqrt(known.slack);
+  const double lost = static_cast<double>(count) * limits::least_subnormal<double>;
+  return std::sqrt(known.squared + known.error + lost) * (1 + static_cast<double>(count + 4) * unit) +
+         std::sqrt(known.slack);
 }
 
 /// Does a gradient with this norm count as finite? Beyond the largest Scalar it does not: by some methods its norm is
@@ -15555,134 +17653,37 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar safe_quotient(double room, double divisor) noexcept {
   constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
-  return room > 0 ? rounded_down<Scalar>(room / divisor * (1 - 8 * unit)) : Scalar{0};
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
+  if (!(room > 0)) return 0;
+  const double quotient = room / divisor * (1 - 8 * unit);
+  return rounded_down<Scalar>(quotient < largest ? quotient : largest);
 }
 
 }  // namespace detail
 
-/// The largest safe factor w with ‖w g‖ <= bound, at most 1; exactly 0 for a gradient that is not finite.
+/// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not
+/// finite.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound,
+                                                   int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  constexpr auto unit = static_cast<double>(limits::epsilon<Scalar>);
-  const double room = detail::clip_room<Scalar>(known, count, bound);
-  return norm <= room * (1 - 4 * unit) ? Scalar{1} : detail::safe_quotient<Scalar>(room, norm);
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double one = std::ldexp(1.0, -unit);
+  const double room = detail::clip_room<Scalar>(known, count, bound * one);
+  return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
-/// Automatic clipping's factor C / (‖g‖ + stability), which never exceeds the clip factor (Bu et al. 2022,
-/// arXiv:2206.07136).
+/// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
+/// al. 2022, arXiv:2206.07136).
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
-                                                        double stability) noexcept {
+                                                        double stability, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, bound), norm + stability);
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + stability);
 }
-
-}  // namespace pergrad::inline v0_1
-// pergrad/privacy/types.hpp - strong types for the numbers of private training that must never be swapped.
-//
-// Every type holds one double, checked once when it is made, so that no function behind this border has to ask again.
-// NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-[[noreturn]] inline void throw_bad_number(const char* what, const char* need, double got) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", got);
-  throw_invalid_argument({"pergrad: ", what, " must be ", need, ", got ", text});
-}
-
-inline constexpr double largest_double = std::numeric_limits<double>::max();
-
-/// Base of the strong types: `Derived` says its name, what it needs and which values it holds.
-template <class Derived>
-class checked_number {
- public:
-  /// Throws std::invalid_argument, naming the type and the value, unless `Derived::holds(value)`.
-  constexpr explicit checked_number(double value) : value_{value} {
-    if (!Derived::holds(value)) throw_bad_number(Derived::name, Derived::need, value);
-  }
-
-  [[nodiscard]] constexpr double value() const noexcept { return value_; }
-
-  friend constexpr bool operator==(const Derived& left, const Derived& right) noexcept {
-    return left.value() == right.value();
-  }
-
- private:
-  double value_;
-};
-
-}  // namespace detail
-
-/// Bound C on the L2 norm of one sample's gradient: finite, at least 1e-30.
-struct l2_clip_norm : detail::checked_number<l2_clip_norm> {
-  using detail::checked_number<l2_clip_norm>::checked_number;
-  static constexpr const char* name = "l2_clip_norm";
-  static constexpr const char* need = "finite and at least 1e-30";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 1e-30 && x <= detail::largest_double; }
-};
-
-/// Standard deviation of the noise divided by the L2 sensitivity of the sum: finite, not negative.
-struct noise_multiplier : detail::checked_number<noise_multiplier> {
-  using detail::checked_number<noise_multiplier>::checked_number;
-  static constexpr const char* name = "noise_multiplier";
-  static constexpr const char* need = "finite and not negative";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= detail::largest_double; }
-};
-
-/// Probability with which each record enters a step's batch, independently of all others: in [0, 1].
-struct sampling_probability : detail::checked_number<sampling_probability> {
-  using detail::checked_number<sampling_probability>::checked_number;
-  static constexpr const char* name = "sampling_probability";
-  static constexpr const char* need = "in [0, 1]";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0 && x <= 1; }
-};
-
-/// Public constant that divides a noisy sum; never the size of a drawn batch. Finite and positive.
-struct expected_batch_size : detail::checked_number<expected_batch_size> {
-  using detail::checked_number<expected_batch_size>::checked_number;
-  static constexpr const char* name = "expected_batch_size";
-  static constexpr const char* need = "finite and positive";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
-};
-
-/// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
-struct epsilon : detail::checked_number<epsilon> {
-  using detail::checked_number<epsilon>::checked_number;
-  static constexpr const char* name = "epsilon";
-  static constexpr const char* need = "not negative";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x >= 0; }
-};
-
-/// Probability with which the bound epsilon may fail: strictly between 0 and 1.
-struct delta : detail::checked_number<delta> {
-  using detail::checked_number<delta>::checked_number;
-  static constexpr const char* name = "delta";
-  static constexpr const char* need = "strictly between 0 and 1";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x < 1; }
-};
-
-/// Step size of an optimizer: finite and positive.
-struct learning_rate : detail::checked_number<learning_rate> {
-  using detail::checked_number<learning_rate>::checked_number;
-  static constexpr const char* name = "learning_rate";
-  static constexpr const char* need = "finite and positive";
-  [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
-};
-
-/// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
-enum class neighbouring { add_or_remove_one, replace_one };
-
-/// What a training run may spend in total.
-struct privacy_budget {
-  pergrad::epsilon max_epsilon;
-  pergrad::delta delta;
-};
 
 }  // namespace pergrad::inline v0_1
 
@@ -15731,14 +17732,16 @@ template <std::size_t Layers>
 template <class Network>
 inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_layer<Network>);
 
+// Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
+
 /// w = min(1, C / ‖g‖)
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound);
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    weights[0] = clip_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, unit);
   }
 };
 
@@ -15749,8 +17752,8 @@ struct flat_normalise {
   double stability;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability);
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
+    weights[0] = normalise_factor<Scalar>(bound_of(facts.norm), Network::parameter_count, bound, stability, unit);
   }
 };
 
@@ -15766,12 +17769,12 @@ struct layer_clip {
     return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
   }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
-      weights[layer] = finite
-                           ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer])
-                           : Scalar{0};
+      weights[layer] =
+          finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer], unit)
+                 : Scalar{0};
     }
   }
 };
@@ -15784,31 +17787,33 @@ struct group_clip {
   /// sqrt(sum C_k²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept { return layer_clip<Groups>{bounds}.sensitivity(); }
   template <class Network, class Scalar>
-  void weigh(const on_host::sample_facts<Scalar>& facts, Scalar* weights) const noexcept {
+  void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     constexpr const auto& groups = group_of_layer<Network>;
     std::array<on_host::norm_part, Groups> norms{};
     for (std::size_t layer = 0; layer != groups.size(); ++layer) norms[groups[layer]] += facts.layers[layer];
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer != groups.size(); ++layer) {
       const std::size_t group = groups[layer];
-      weights[layer] =
-          finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group]) : Scalar{0};
+      weights[layer] = finite
+                           ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group], unit)
+                           : Scalar{0};
     }
   }
 };
 
+struct make_clipped;
+
 }  // namespace detail
 
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
-/// counts as 0.
+/// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
-class clipped_gradients : public detail::expression_tag {
+class clipped_gradients final : public detail::expression_tag {
  public:
   using leaf_type = Leaf;
   using rule_type = Rule;
   using scalar = typename Leaf::scalar;
 
-  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return leaf_; }
   [[nodiscard]] const Rule& rule() const noexcept { return rule_; }
   [[nodiscard]] std::size_t size() const noexcept { return leaf_.size(); }
@@ -15820,23 +17825,38 @@ class clipped_gradients : public detail::expression_tag {
 
   /// Fills in the weights part of a request; the rule must live until the evaluation is over.
   void weigh_into(on_host::sum_request<scalar>& request) const noexcept {
-    request.unit = false;
+    request.is_plain = false;
     request.per_layer = Rule::per_layer;
     request.weigher = &rule_;
-    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, scalar* weights) {
-      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, weights);
+    request.weigh = [](const void* rule, const on_host::sample_facts<scalar>& facts, int unit, scalar* weights) {
+      static_cast<const Rule*>(rule)->template weigh<typename Leaf::network_type>(facts, unit, weights);
     };
   }
 
  private:
+  friend struct detail::make_clipped;
+  clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
+
   Leaf leaf_;
   Rule rule_;
 };
 
+namespace detail {
+
+/// The only way to clipped gradients: with a rule of this library.
+struct make_clipped {
+  template <class Leaf, class Rule>
+  [[nodiscard]] static clipped_gradients<Leaf, Rule> with(const Leaf& leaf, const Rule& rule) {
+    return {leaf, rule};
+  }
+};
+
+}  // namespace detail
+
 /// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
 template <class Network, class Loss>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
-  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
+  return detail::make_clipped::with(gradients, detail::flat_clip{bound.value()});
 }
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
@@ -15851,7 +17871,7 @@ template <class Network, class Loss>
   }
   detail::layer_clip<layers> rule{};
   for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
-  return clipped_gradients{gradients, rule};
+  return detail::make_clipped::with(gradients, rule);
 }
 /// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
 template <class Network, class Loss>
@@ -15859,7 +17879,7 @@ template <class Network, class Loss>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
-  return clipped_gradients{gradients, rule};
+  return detail::make_clipped::with(gradients, rule);
 }
 
 /// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
@@ -15874,7 +17894,7 @@ template <class Network, class Loss>
   }
   detail::group_clip<groups> rule{};
   for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
-  return clipped_gradients{gradients, rule};
+  return detail::make_clipped::with(gradients, rule);
 }
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
@@ -15885,16 +17905,18 @@ template <class Network, class Loss>
   if (!(stability > 0) || !std::isfinite(stability)) {
     detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
   }
-  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+  return detail::make_clipped::with(gradients, detail::flat_normalise{bound.value(), stability});
 }
 
 }  // namespace pergrad::inline v0_1
 // pergrad/gradients/evaluate.hpp - the verbs: they alone compute, and they name the executor
 //
-//   evaluate_into(exec, update, sum(clip(g, C)) + gaussian_noise(sigma, rng))              a release
+//   evaluate_into(exec, update, sum(clip(g, C)) + noise)                                  a release
 //   unprotected::evaluate(exec, l2_norms(g))                                              a private value, returned
 //   unprotected::evaluate_into(exec, assign(total, sum(clip(g, C))), assign(norms, l2_norms(g)), assign(ls, losses(g)))
 // However many results one call asks for, it runs one forward and one backward pass.
+
+#include <optional>
 
 // pergrad/gradients/misuse.hpp - what functions say where an expression would lose its privacy
 //
@@ -15903,11 +17925,14 @@ template <class Network, class Loss>
 // meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
 // function in silence.
 
-// pergrad/gradients/noise.hpp - Gaussian noise on a bounded sum: the only thing that a private optimizer accepts
+// pergrad/gradients/noise.hpp - noise on a bounded sum: what a private optimizer accepts
 //
 // standard deviation = noise_multiplier * sensitivity. The sensitivity comes from the clipped sum itself, so it can
-// neither be forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator an
-// evaluation, whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
+// neither be forgotten nor mistyped. Noise is a function of (key, step, parameter index): one step of the generator a
+// release, whatever the batch, the chunks and the threads. It is drawn for an empty batch as well.
+//
+// What ties noise to sampling and to a ledger is `private_loop` (train/private_loop.hpp). Noise by hand is a promise
+// of the program, and its name says so: `unaccounted::gaussian_noise`.
 
 // pergrad/gradients/sums.hpp - what can be made of per-sample gradients over a batch: sums, moments, rows, products
 //
@@ -16239,7 +18264,7 @@ class weighted_gradient_sum : public detail::expression_tag {
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
   void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
     auto& sum = detail::new_sum(request);
-    sum.unit = false;
+    sum.is_plain = false;
     sum.weigher = &weights_;
     sum.out = out.data();
     sum.accumulate = accumulate;
@@ -16251,11 +18276,11 @@ class weighted_gradient_sum : public detail::expression_tag {
         }
         request.direction = direction;
       }
-      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
+      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
         *weight = static_cast<scalar>(static_cast<const Weights*>(weights)->at(facts));
       };
     } else {
-      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, scalar* weight) {
+      sum.weigh = [](const void* weights, const on_host::sample_facts<scalar>& facts, int /*unit*/, scalar* weight) {
         *weight = (*static_cast<const Weights*>(weights))[facts.sample];
       };
     }
@@ -16266,33 +18291,47 @@ class weighted_gradient_sum : public detail::expression_tag {
   Weights weights_;
 };
 
-/// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one sample can move it.
-template <class Leaf, class Rule>
-class bounded_sum : public detail::expression_tag {
+/// sum_b clip(g_b): the only sum that noise can be added to. Knows how far one record can move it, in the relation that
+/// its type names.
+template <class Leaf, class Rule, neighbouring Relation>
+class bounded_sum final : public detail::expression_tag {
  public:
   using scalar = typename Leaf::scalar;
   using value_type = scalar;
-  bounded_sum(clipped_gradients<Leaf, Rule> clipped, neighbouring relation) : clipped_{clipped}, relation_{relation} {}
+  explicit bounded_sum(const clipped_gradients<Leaf, Rule>& clipped) : clipped_{clipped} {}
   [[nodiscard]] const Leaf& leaf() const noexcept { return clipped_.leaf(); }
   [[nodiscard]] const clipped_gradients<Leaf, Rule>& clipped() const noexcept { return clipped_; }
-  [[nodiscard]] neighbouring relation() const noexcept { return relation_; }
-  /// The most that neighbouring batches can differ by, in L2: C if one sample is added or removed, 2 C if one is
-  /// replaced.
-  [[nodiscard]] double sensitivity() const noexcept {
-    return (relation_ == neighbouring::replace_one ? 2 : 1) * clipped_.sensitivity();
-  }
+  /// Records by which neighbours differ: one that is added or removed, or two that are exchanged.
+  static constexpr int exchanged = Relation == neighbouring::replace_one ? 2 : 1;
+  /// The most that neighbouring batches can differ by, in L2: C if one record is added or removed, 2 C if one is
+  /// replaced. What adding up and rounding add to that, a release counts itself (privacy/release.hpp).
+  [[nodiscard]] double sensitivity() const noexcept { return exchanged * clipped_.sensitivity(); }
   [[nodiscard]] static constexpr std::size_t value_count(const Leaf&) { return Leaf::network_type::parameter_count; }
+  /// The sum's own values, for unprotected evaluation.
   void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    auto& sum = detail::new_sum(request);
-    clipped_.weigh_into(sum);
-    request.norms = true;
+    auto& sum = attached(request);
     sum.out = out.data();
+    sum.accumulate = accumulate;
+  }
+  /// A chunk of a total on `grid`: in floating point to `out`, or to `integers` if that is not null.
+  void attach(on_host::run_request<scalar>& request, const release_grid& grid, scalar* out, std::int64_t* integers,
+              bool accumulate) const {
+    auto& sum = attached(request);
+    sum.unit = grid.unit;
+    sum.grid_steps = grid.steps;
+    sum.out = out;
+    sum.integers = integers;
     sum.accumulate = accumulate;
   }
 
  private:
+  auto& attached(on_host::run_request<scalar>& request) const {
+    auto& sum = detail::new_sum(request);
+    clipped_.weigh_into(sum);
+    request.norms = true;
+    return sum;
+  }
   clipped_gradients<Leaf, Rule> clipped_;
-  neighbouring relation_;
 };
 
 /// (1/B) sum_b g_b², element by element.
@@ -16483,11 +18522,10 @@ template <class Network, class Loss>
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
-/// sum_b clip(g_b), with the sensitivity that belongs to the neighbouring relation.
-template <class Leaf, class Rule>
-[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped,
-                       neighbouring relation = neighbouring::add_or_remove_one) {
-  return bounded_sum<Leaf, Rule>{clipped, relation};
+/// sum_b clip(g_b); `sum<neighbouring::replace_one>(...)` is the same sum with the sensitivity of that relation.
+template <neighbouring Relation = neighbouring::add_or_remove_one, class Leaf, class Rule>
+[[nodiscard]] auto sum(const clipped_gradients<Leaf, Rule>& clipped) {
+  return bounded_sum<Leaf, Rule, Relation>{clipped};
 }
 /// sum_b w_b g_b; weights: any per-sample scalar expression over the same gradients.
 template <class Network, class Loss, per_sample_scalar Weights>
@@ -16541,874 +18579,154 @@ template <class Network, class Loss>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/noise.hpp - Gaussian noise that is a pure function of key, purpose, step and element.
+// pergrad/gradients/totals.hpp - where gradients and their sums live: released ones, un-noised totals of clipped sums,
+// and ordinary ones that say so
 //
-// Two ChaCha20 words make one pair of Gaussians by Box & Muller 1958, and seldom three:
-//     z = sqrt(-2 ln u) * (cos 2 pi v, sin 2 pi v)
-// * u is a fraction of 40 bits, the first word and 8 bits of the second, and v has the other 24. Where the first word
-//   is below 2^16, in 1 of 65,536 pairs, 32 bits of a third word continue u. So behind its leading zeros u keeps 25
-//   bits or more, one more than a float has, down to 2^-48, and it reaches 2^-72: |z| reaches sqrt(144 ln 2) = 9.991. A
-//   24- or 32-bit uniform would cut the tail at 5.8 or 6.8 sigma, an event an attacker could see.
-// * u = (1 + t / 2) 2^k with -1 <= t <= 0, and -2 ln u = -2 k ln 2 - 2 log1p(t / 2), terms that are never negative.
-//   Read as a signed integer the first word is u below one half and u - 1 from there on, so u close to 1 keeps its
-//   relative precision too: the smallest radius is 9.5e-7.
-// * v is a quarter turn about one of the four axis directions and a place g in [-1/2, 1/2] on it: two short
-//   polynomials, no range reduction. A step of g turns by 2^-24, 3.7e-7 of the radius: 3 to 6 units in the last place
-//   of a float.
-// * All arithmetic is single IEEE float operations; every product that meets a sum is an explicit fma. The bits are the
-//   same on every compiler, optimisation level, vector width and machine with IEEE-754 (round to nearest).
-// Polynomials are best approximations rounded to float: relative errors 2.4e-8 (log1p), 3.5e-8 (sine), 9.5e-9 (cosine).
-//
-// Which element uses which words: elements come in tiles of 512, a tile owns blocks 48 t ... 48 t + 47 of the nonce.
-// For row p = 0..15 and column c = 0..15, word p of blocks 48 t + c, 48 t + 16 + c and 48 t + 32 + c are the first,
-// second and third of a pair whose Gaussians are elements 512 t + 16 p + c (cosine) and 512 t + 256 + 16 p + c (sine).
-// A block with a third word is made for the pair that needs it. No order of work, no split of a range and no number of
-// threads can change a value. Nothing is kept: no state, no heap.
-//
-// The third word is a branch that depends on the noise: one tile in 256 takes longer. Who could time single tiles would
-// learn that a tile has a pair with a radius beyond sqrt(32 ln 2) = 4.71 sigma, and who times a whole step about how
-// many there are. That says nothing of the data, and of the noise no element, no sign and no sum; but the accountant
-// does not count it, as it counts no timing.
+// A total shows its numbers to nobody but the release gate (privacy/release.hpp). It knows what one record can do to
+// it: every record is in it at most once, every chunk is clipped alike, and how its additions round is proven
+// beforehand.
 
 namespace pergrad::inline v0_1 {
 
-/// Gaussians that one (purpose, step) can give before the 32-bit block counter is used up: about 4.6e10.
-inline constexpr std::uint64_t gaussians_per_step = (chacha_blocks_per_nonce / 48) * 512;
+/// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
+/// are added up more slowly, as integers, so that the bound on rounding holds however many were drawn
+/// (privacy/release.hpp). Which chunk a record goes to must depend on its place among the records drawn alone.
+struct record_capacity {
+  std::size_t count = 2048;
+};
 
 namespace detail {
 
-inline constexpr std::size_t gaussian_tile = 512;
+struct total_access;
 
-/// Arrays that are read at a tile's elements as soon as its Gaussians are made: what of them is not in the cache comes
-/// in meanwhile. Making Gaussians waits for no memory, so nothing else would ask for it before.
-struct tile_arrays {
-  static constexpr std::size_t most = 4;
-  const void* first[most]{};  ///< at the tile's first element
-  std::size_t count = 0;
-  std::size_t bytes = 0;  ///< of a tile's elements; 0: nothing is to be fetched
+/// Memory of a sum: floating point, and integers once they are needed.
+template <class Scalar>
+struct sum_memory {
+  aligned_buffer<Scalar> floating;
+  aligned_buffer<std::int64_t> integers;
 
-  template <class Scalar>
-  void add(const Scalar* at) noexcept {
-    first[count++] = at;
-    bytes = gaussian_tile * sizeof(Scalar);
+  sum_memory() = default;
+  sum_memory(std::size_t count, const char* what) : floating{count, what} {}
+};
+
+/// What a total knows of what was added to it.
+class total_state {
+ public:
+  total_state() = default;
+  explicit total_state(const summation& added) noexcept : added_{added} {}
+
+  void clear() noexcept { *this = total_state{added_}; }
+  /// Every record that is added adds at most this; `exchanged`: records by which neighbours differ. Throws
+  /// std::logic_error for another bound than before.
+  void expect(const release_grid& grid, int exchanged) {
+    if (grid_ && !(*grid_ == grid && exchanged_ == exchanged)) {
+      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: bounds " +
+                             std::to_string(grid_->bound) + " and " + std::to_string(grid.bound));
+    }
+    grid_ = grid;
+    exchanged_ = exchanged;
   }
-  /// Fetches one of `parts` even parts of each.
-  void fetch(std::size_t part, std::size_t parts) const noexcept {
-    constexpr std::size_t cache_line = 64;
-    const std::size_t lines = bytes / cache_line;
-    for (std::size_t k = 0; k < count; ++k) {
-      for (std::size_t line = part * lines / parts; line < (part + 1) * lines / parts; ++line) {
-        __builtin_prefetch(static_cast<const char*>(first[k]) + line * cache_line);
+  /// Throws std::invalid_argument where a tape takes more records than the total was made for.
+  void require_room(std::size_t most) const {
+    if (added_.capacity == 0 || most <= added_.capacity) return;
+    throw_invalid_argument({"pergrad: a tape for ", most, " records and a clipped sum for ", added_.capacity,
+                            ": construct it with pergrad::record_capacity{", most, "}"});
+  }
+  /// Records of `data` in the order of their numbers, none of which may be in the total: `record(i)` for i < count.
+  /// Throws std::logic_error if one is, or may be.
+  template <class Record>
+  void admit(const void* data, std::size_t count, const Record& record) {
+    if (is_broken_) throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    if (count == 0) return;
+    if (data_ != nullptr && data_ != data) {
+      throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
+    }
+    std::uint64_t next = next_record_;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t number = record(i);
+      if (number < next) {
+        throw_logic_error({"pergrad: a clipped sum takes every record once, in the order of their numbers: record ",
+                           number, " comes behind ", next - 1});
       }
+      next = number + 1;
     }
+    data_ = data;
+    next_record_ = next;
   }
-};
-
-/// Where the first word of a pair is less, its radius has words of its own: 1 of 65,536 pairs.
-inline constexpr std::uint32_t first_long_radius = 0x1'0000;
-
-/// Makes the Gaussians of those pairs of a tile again whose first word is below `first_long_radius`. Word `lane` of row
-/// p of the columns [column, column + lanes) is first[p * lanes + lane], and so is the second. Scalar code for all
-/// families.
-void replace_long_radii(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile, std::size_t column,
-                        std::size_t lanes, const std::uint32_t* first, const std::uint32_t* second,
-                        float (&z)[gaussian_tile]) noexcept;
-
-/// What one family of kernels does for noise: all Gaussians of a tile, and out[i] = scale z[i] + sum[i], each one fused
-/// multiply-add (`sum` may be `out`). All families give the same bits.
-struct gaussian_kernels {
-  void (*fill_tile)(const chacha_key&, const chacha_nonce&, std::uint64_t tile, const tile_arrays& wanted,
-                    float (&z)[gaussian_tile]) noexcept;
-  void (*add_float)(float scale, const float* z, const float* sum, float* out, std::size_t count) noexcept;
-  void (*add_double)(double scale, const float* z, const double* sum, double* out, std::size_t count) noexcept;
-};
-
-}  // namespace detail
-
-}  // namespace pergrad::inline v0_1
-
-#define PERGRAD_FAMILY_TEXT "pergrad/privacy/noise_text.hpp"
-// pergrad/detail/every_family_text.hpp - a text, compiled once for each family of kernels that a program has
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY_TEXT defined as the text's name in quotes, which no macro
-// reaches into; without it, it is empty. The family of the flags comes first, then those beyond it, each in its own
-// namespace and under its target. PERGRAD_OF_FAMILY (detail/processor.hpp) chooses among what the text defines.
-#if defined(PERGRAD_FAMILY_TEXT)
-#define PERGRAD_FAMILY PERGRAD_OWN_FAMILY
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
-//
-// Included behind privacy/chacha20_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
-/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
-/// Below `first_long_radius` y is positive and means nothing.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
-    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
-  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
-  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
-  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
-}
-
-/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
-[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
-                                                   std::uint32_t third) noexcept {
-  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
-  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
-}
-
-/// -2 ln(u) for a `y` as `short_uniform` describes it.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    const typename lanes<Lanes>::f32& y) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
-  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
-  const f32 k = exponent_or_zero<Lanes>(y);
-  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
-}
-
-/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
-                                                         const typename lanes<Lanes>::u32& second,
-                                                         typename lanes<Lanes>::f32& along_cosine,
-                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
-  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
-  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
-  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
-  const f32 g2 = product<Lanes>(g, g);
-  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = product<Lanes>(s, g);
-  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
-  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
-  const auto swapped = __builtin_bit_cast(i32, second) < 0;
-  along_cosine = product<Lanes>(radius, swapped ? s : c);
-  along_sine = product<Lanes>(radius, swapped ? c : s);
-}
-
-/// All 512 Gaussians of one tile.
-template <int Lanes>
-inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-  constexpr auto width = static_cast<std::size_t>(Lanes);
-  for (std::size_t column = 0; column < 16; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 2; ++part) {
-      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
-      chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
-    }
-    u32 least = words[0][0];
-    for (std::size_t row = 0; row < 16; ++row) {
-      least = words[0][row] < least ? words[0][row] : least;
-      f32 along_cosine;
-      f32 along_sine;
-      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
-      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
-      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
-    }
-    std::uint32_t least_of_lane[width];
-    std::memcpy(least_of_lane, &least, sizeof least);
-    bool any = false;
-    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
-    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
-      std::uint32_t scalars[2][16 * width];
-      std::memcpy(scalars, words, sizeof words);
-      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
-    }
-  }
-}
-
-template <class Scalar>
-[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    return __builtin_fmaf(scale, z, x);
-  } else {
-    return __builtin_fma(scale, static_cast<double>(z), x);
-  }
-}
-
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2. `sum` may be `out`.
-template <int Lanes, class Scalar>
-inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
-    using f32 = typename lanes<Lanes>::f32;
-    const f32 scales = splat_f32<Lanes>(scale);
-    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
-      f32 gaussians;
-      f32 sums;
-      std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, sum + i, sizeof sums);
-      sums = fused<Lanes>(scales, gaussians, sums);
-      std::memcpy(out + i, &sums, sizeof sums);
-    }
-  }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
-}
-
-inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
-                                            &add_scaled_lanes<native_lanes, double>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#if PERGRAD_OWN_FAMILY < 1 && PERGRAD_BEST_FAMILY >= 1
-#define PERGRAD_FAMILY 1
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
-//
-// Included behind privacy/chacha20_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
-/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
-/// Below `first_long_radius` y is positive and means nothing.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
-    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
-  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
-  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
-  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
-}
-
-/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
-[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
-                                                   std::uint32_t third) noexcept {
-  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
-  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
-}
-
-/// -2 ln(u) for a `y` as `short_uniform` describes it.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    const typename lanes<Lanes>::f32& y) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
-  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
-  const f32 k = exponent_or_zero<Lanes>(y);
-  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
-}
-
-/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
-                                                         const typename lanes<Lanes>::u32& second,
-                                                         typename lanes<Lanes>::f32& along_cosine,
-                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
-  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
-  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
-  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
-  const f32 g2 = product<Lanes>(g, g);
-  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = product<Lanes>(s, g);
-  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
-  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
-  const auto swapped = __builtin_bit_cast(i32, second) < 0;
-  along_cosine = product<Lanes>(radius, swapped ? s : c);
-  along_sine = product<Lanes>(radius, swapped ? c : s);
-}
-
-/// All 512 Gaussians of one tile.
-template <int Lanes>
-inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-  constexpr auto width = static_cast<std::size_t>(Lanes);
-  for (std::size_t column = 0; column < 16; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 2; ++part) {
-      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
-      chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
-    }
-    u32 least = words[0][0];
-    for (std::size_t row = 0; row < 16; ++row) {
-      least = words[0][row] < least ? words[0][row] : least;
-      f32 along_cosine;
-      f32 along_sine;
-      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
-      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
-      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
-    }
-    std::uint32_t least_of_lane[width];
-    std::memcpy(least_of_lane, &least, sizeof least);
-    bool any = false;
-    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
-    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
-      std::uint32_t scalars[2][16 * width];
-      std::memcpy(scalars, words, sizeof words);
-      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
-    }
-  }
-}
-
-template <class Scalar>
-[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    return __builtin_fmaf(scale, z, x);
-  } else {
-    return __builtin_fma(scale, static_cast<double>(z), x);
-  }
-}
-
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2. `sum` may be `out`.
-template <int Lanes, class Scalar>
-inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
-    using f32 = typename lanes<Lanes>::f32;
-    const f32 scales = splat_f32<Lanes>(scale);
-    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
-      f32 gaussians;
-      f32 sums;
-      std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, sum + i, sizeof sums);
-      sums = fused<Lanes>(scales, gaussians, sums);
-      std::memcpy(out + i, &sums, sizeof sums);
-    }
-  }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
-}
-
-inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
-                                            &add_scaled_lanes<native_lanes, double>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#if PERGRAD_OWN_FAMILY < 2 && PERGRAD_BEST_FAMILY >= 2
-#define PERGRAD_FAMILY 2
-// pergrad/detail/family_begin_text.hpp - opens a family of kernels: its names, the widths of its vectors, its target
-//
-// Included behind detail/processor.hpp with PERGRAD_FAMILY defined as the family's number; without it, it is empty.
-// Then comes a text of that family, and detail/family_end_text.hpp closes it (detail/every_family_text.hpp does all of
-// it). The target holds for the functions in between. The family of the flags needs none, and its namespace is inline.
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY == PERGRAD_OWN_FAMILY
-#define PERGRAD_KERNELS inline PERGRAD_OWN_KERNELS
-#define PERGRAD_VECTOR_BYTES PERGRAD_OWN_VECTOR_BYTES
-#define PERGRAD_VECTOR_REGISTERS PERGRAD_OWN_VECTOR_REGISTERS
-#elif PERGRAD_FAMILY == 1
-#define PERGRAD_KERNELS avx2
-#define PERGRAD_VECTOR_BYTES 32
-#define PERGRAD_VECTOR_REGISTERS 16
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-#endif
-#elif PERGRAD_FAMILY == 2
-#define PERGRAD_KERNELS avx512
-#define PERGRAD_VECTOR_BYTES 64
-#define PERGRAD_VECTOR_REGISTERS 32
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw"))), \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,avx512f,avx512cd,avx512vl,avx512dq,avx512bw")
-#endif
-#endif
-#endif  // PERGRAD_FAMILY
-// in between
-// pergrad/privacy/noise_text.hpp - Gaussians from words, a vector at a time (privacy/noise.hpp says how and why)
-//
-// Included behind privacy/chacha20_text.hpp, whose rules it shares.
-#if defined(PERGRAD_KERNELS)
-
-namespace pergrad::inline v0_1::detail::PERGRAD_KERNELS {
-
-/// The number under the logarithm of a pair, from its first word and 8 bits of its second: a uniform u as y, which is
-/// 2 u below one half and 2 (u - 1) from there on, so that it keeps its relative precision near 1 as it does near 0.
-/// Below `first_long_radius` y is positive and means nothing.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 short_uniform(
-    const typename lanes<Lanes>::u32& first, const typename lanes<Lanes>::u32& second) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  // Read as a signed number, the first word is u or u - 1. The bit below the eight centres the cell.
-  const f32 high = product<Lanes>(to_float<Lanes>(__builtin_bit_cast(i32, first)), splat_f32<Lanes>(0x1p-31F));
-  const f32 low = to_float<Lanes>(__builtin_bit_cast(i32, (second & 0x7f80'0000U) | 0x0040'0000U));
-  return fused<Lanes>(low, splat_f32<Lanes>(0x1p-62F), high);
-}
-
-/// The same for a first word below `first_long_radius`: 32 bits of a third word continue the fraction.
-[[nodiscard]] PERGRAD_HD inline float long_uniform(std::uint32_t first, std::uint32_t second,
-                                                   std::uint32_t third) noexcept {
-  const auto high = static_cast<float>((first << 8U) | ((second >> 23U) & 0xffU));  // 24 bits: exact
-  return fused<1>(static_cast<float>(third | 1U), 0x1p-71F, product<1>(high, 0x1p-39F));
-}
-
-/// -2 ln(u) for a `y` as `short_uniform` describes it.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline typename lanes<Lanes>::f32 minus_two_log(
-    const typename lanes<Lanes>::f32& y) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  // u = (1 + t / 2) 2^k with t in [-1, 0] and k <= 0; both terms of -2 k ln 2 - 2 log1p(t / 2) are positive.
-  const f32 t = __builtin_bit_cast(i32, y) < 0 ? y : added<Lanes>(mantissa<Lanes>(y), splat_f32<Lanes>(-2.0F));
-  const f32 k = exponent_or_zero<Lanes>(y);
-  f32 q = splat_f32<Lanes>(-0x1.6a0f4cp-8F);
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.a39932p-7F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.354ff6p-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.72285ep-8F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.0df6cap-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.f313e6p-6F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-0x1.55a384p-4F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(0x1.fffec0p-3F));
-  q = fused<Lanes>(q, t, splat_f32<Lanes>(-1.0F));
-  return fused<Lanes>(k, splat_f32<Lanes>(-0x1.62e430p+0F), product<Lanes>(t, q));
-}
-
-/// Two Gaussians from a uniform as above and the angle's 24 bits of a pair's second word.
-template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline void box_muller(const typename lanes<Lanes>::f32& y,
-                                                         const typename lanes<Lanes>::u32& second,
-                                                         typename lanes<Lanes>::f32& along_cosine,
-                                                         typename lanes<Lanes>::f32& along_sine) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using i32 = typename lanes<Lanes>::i32;
-  using u32 = typename lanes<Lanes>::u32;
-  const f32 radius = square_root<Lanes>(minus_two_log<Lanes>(y));
-  // Bits 22 to 1 and a bit that centres the cell are the mantissa of a number in [1, 2).
-  const u32 place = (second & 0x007f'fffeU) | 0x3f80'0001U;
-  const f32 g = added<Lanes>(__builtin_bit_cast(f32, place), splat_f32<Lanes>(-1.5F));
-  const f32 g2 = product<Lanes>(g, g);
-  f32 s = splat_f32<Lanes>(-0x1.2d9b40p-8F);
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.465ec4p-4F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(-0x1.4abbbap-1F));
-  s = fused<Lanes>(s, g2, splat_f32<Lanes>(0x1.921fb6p+0F));
-  s = product<Lanes>(s, g);
-  f32 c = splat_f32<Lanes>(0x1.d9c2e8p-11F);
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.55c57ap-6F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(0x1.03c1dcp-2F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(-0x1.3bd3ccp+0F));
-  c = fused<Lanes>(c, g2, splat_f32<Lanes>(1.0F));
-  // The quarter about an axis is (c, s), (-c, s), (s, c) or (s, -c): g runs through both signs, hence so does s.
-  c = __builtin_bit_cast(f32, __builtin_bit_cast(u32, c) ^ (second << 31U));
-  const auto swapped = __builtin_bit_cast(i32, second) < 0;
-  along_cosine = product<Lanes>(radius, swapped ? s : c);
-  along_sine = product<Lanes>(radius, swapped ? c : s);
-}
-
-/// All 512 Gaussians of one tile.
-template <int Lanes>
-inline void fill_gaussian_tile(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                               const tile_arrays& wanted, float (&z)[gaussian_tile]) noexcept {
-  using f32 = typename lanes<Lanes>::f32;
-  using u32 = typename lanes<Lanes>::u32;
-  constexpr auto width = static_cast<std::size_t>(Lanes);
-  for (std::size_t column = 0; column < 16; column += width) {
-    const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(48 * tile + column);
-    u32 words[2][16];  // first and second; a loop, because the compiler takes long for what it contains
-    for (std::uint32_t part = 0; part < 2; ++part) {
-      wanted.fetch(2 * (column / width) + part, 2 * 16 / width);
-      chacha_lanes<Lanes>(key, nonce, counter + 16 * part, words[part]);
-    }
-    u32 least = words[0][0];
-    for (std::size_t row = 0; row < 16; ++row) {
-      least = words[0][row] < least ? words[0][row] : least;
-      f32 along_cosine;
-      f32 along_sine;
-      box_muller<Lanes>(short_uniform<Lanes>(words[0][row], words[1][row]), words[1][row], along_cosine, along_sine);
-      std::memcpy(z + 16 * row + column, &along_cosine, sizeof along_cosine);
-      std::memcpy(z + 256 + 16 * row + column, &along_sine, sizeof along_sine);
-    }
-    std::uint32_t least_of_lane[width];
-    std::memcpy(least_of_lane, &least, sizeof least);
-    bool any = false;
-    for (const std::uint32_t word : least_of_lane) any = any || word < first_long_radius;
-    if (__builtin_expect(static_cast<long>(any), 0L) != 0) {
-      std::uint32_t scalars[2][16 * width];
-      std::memcpy(scalars, words, sizeof words);
-      replace_long_radii(key, nonce, tile, column, width, scalars[0], scalars[1], z);
-    }
-  }
-}
-
-template <class Scalar>
-[[gnu::always_inline]] inline Scalar scaled_sum(Scalar scale, float z, Scalar x) noexcept {
-  if constexpr (std::is_same_v<Scalar, float>) {
-    return __builtin_fmaf(scale, z, x);
-  } else {
-    return __builtin_fma(scale, static_cast<double>(z), x);
-  }
-}
-
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add, `Lanes` floats at a time: compilers do not vectorise this
-/// loop at -O2. `sum` may be `out`.
-template <int Lanes, class Scalar>
-inline void add_scaled_lanes(Scalar scale, const float* z, const Scalar* sum, Scalar* out, std::size_t count) noexcept {
-  std::size_t i = 0;
-  if constexpr (std::is_same_v<Scalar, float> && Lanes > 1) {
-    using f32 = typename lanes<Lanes>::f32;
-    const f32 scales = splat_f32<Lanes>(scale);
-    for (; i + static_cast<std::size_t>(Lanes) <= count; i += static_cast<std::size_t>(Lanes)) {
-      f32 gaussians;
-      f32 sums;
-      std::memcpy(&gaussians, z + i, sizeof gaussians);
-      std::memcpy(&sums, sum + i, sizeof sums);
-      sums = fused<Lanes>(scales, gaussians, sums);
-      std::memcpy(out + i, &sums, sizeof sums);
-    }
-  }
-  for (; i < count; ++i) out[i] = scaled_sum(scale, z[i], sum[i]);
-}
-
-inline constexpr gaussian_kernels gaussians{&fill_gaussian_tile<native_lanes>, &add_scaled_lanes<native_lanes, float>,
-                                            &add_scaled_lanes<native_lanes, double>};
-
-}
-
-#endif  // PERGRAD_KERNELS
-// end
-// pergrad/detail/family_end_text.hpp - closes the family of kernels that detail/family_begin_text.hpp opened
-#if defined(PERGRAD_FAMILY)
-#if PERGRAD_FAMILY != PERGRAD_OWN_FAMILY
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-#undef PERGRAD_FAMILY
-#undef PERGRAD_KERNELS
-#undef PERGRAD_VECTOR_BYTES
-#undef PERGRAD_VECTOR_REGISTERS
-#endif  // PERGRAD_FAMILY
-#endif
-#undef PERGRAD_FAMILY_TEXT
-#endif  // PERGRAD_FAMILY_TEXT
-
-namespace pergrad::inline v0_1 {
-
-namespace detail {
-
-[[gnu::cold]] inline void replace_long_radii(const chacha_key& key, const chacha_nonce& nonce, std::uint64_t tile,
-                                             std::size_t column, std::size_t lanes, const std::uint32_t* first,
-                                             const std::uint32_t* second, float (&z)[gaussian_tile]) noexcept {
-  for (std::size_t at = 0; at < 16 * lanes; ++at) {
-    if (first[at] >= first_long_radius) continue;
-    const std::size_t row = at / lanes;
-    const std::size_t place = 16 * row + column + at % lanes;
-    const std::uint32_t third =
-        chacha20_block(key, nonce, static_cast<std::uint32_t>(48 * tile + 32 + place % 16))[row];
-    box_muller<1>(long_uniform(first[at], second[at], third), second[at], z[place], z[256 + place]);
-  }
-}
-
-/// The kernels of a family, which must be compiled into the program.
-[[nodiscard]] inline const gaussian_kernels& gaussians_of(on_host::kernel_family family) noexcept {
-  return PERGRAD_OF_FAMILY(family, gaussians);
-}
-
-inline void require_gaussians(std::uint64_t first, std::uint64_t count) {
-  if (first > gaussians_per_step || count > gaussians_per_step - first) {
-    throw_out_of_range({"pergrad: gaussian noise: elements [", first, ", +", count, ") exceed the ", gaussians_per_step,
-                        " elements of one step"});
-  }
-}
-
-inline void require_standard_deviation(double standard_deviation) {
-  if (!(standard_deviation >= 0 && standard_deviation <= std::numeric_limits<double>::max())) {
-    throw_invalid_argument(
-        {"pergrad: standard deviation of noise must be finite and not negative, got ", standard_deviation});
-  }
-}
-
-/// The smallest Scalar that is not below x: noise may be a hair larger than accounted for, never smaller.
-template <class Scalar>
-[[nodiscard]] inline Scalar rounded_up(double x) {
-  auto result = static_cast<Scalar>(x);
-  if (static_cast<double>(result) < x) {
-    if constexpr (std::is_same_v<Scalar, float>) {
-      result = std::bit_cast<float>(std::bit_cast<std::uint32_t>(result) + 1U);  // next float, as x > 0
-    }
-  }
-  if (!(result <= std::numeric_limits<Scalar>::max())) {
-    throw_invalid_argument({"pergrad: standard deviation of noise does not fit the type of the sum, got ", x});
-  }
-  return result;
-}
-
-/// out[i] = scale z[i] + sum[i], each one fused multiply-add. `sum` may be `out`. With `native_lanes` the kernels in
-/// use do it, with another number that many lanes of the flags' vectors.
-template <int Lanes, class Scalar>
-inline void add_scaled_gaussians(Scalar scale, const float* z, const Scalar* sum, Scalar* out,
-                                 std::size_t count) noexcept {
-  if constexpr (Lanes != native_lanes) {
-    add_scaled_lanes<Lanes>(scale, z, sum, out, count);
-  } else if constexpr (std::is_same_v<Scalar, float>) {
-    gaussians_of(on_host::kernel_family_in_use()).add_float(scale, z, sum, out, count);
-  } else {
-    gaussians_of(on_host::kernel_family_in_use()).add_double(scale, z, sum, out, count);
-  }
-}
-
-/// Nothing is read beside the Gaussians.
-struct no_arrays {
-  void operator()(std::size_t, tile_arrays&) const noexcept {}
-};
-
-/// Calls visit(offset in the range, pointer to z, count) for every piece of elements [first, first + count), and before
-/// that, of pieces that are whole tiles, want(offset in the range, tile_arrays): what `visit` will read.
-template <int Lanes, class Visitor, class Want = no_arrays>
-void for_each_gaussian_piece(const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first,
-                             std::size_t count, Visitor&& visit, const Want& want = {}) {
-  require_gaussians(first, count);
-  const chacha_nonce nonce = make_nonce(purpose, step);
-  alignas(64) float z[gaussian_tile];
-  for (std::size_t done = 0; done < count;) {
-    const std::uint64_t element = first + done;
-    const auto offset = static_cast<std::size_t>(element % gaussian_tile);
-    const std::size_t piece = std::min(gaussian_tile - offset, count - done);
-    tile_arrays wanted;
-    if (piece == gaussian_tile) want(done, wanted);
-    if constexpr (Lanes == native_lanes) {
-      gaussians_of(on_host::kernel_family_in_use()).fill_tile(key, nonce, element / gaussian_tile, wanted, z);
+  /// Whether the next chunk is to be added up as integers; counts it. `most`: records that it may have, `way`: how
+  /// floating point would add up so many. Both are public, and so is the answer: how many records there are says
+  /// nothing.
+  [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
+    const std::size_t longest = std::max(longest_, way.inside);
+    const bool fits = !has_integers_ && records_ + most <= added_.capacity &&
+                      longest + additions_ + way.onto <= summation::most_additions;
+    if (fits) {
+      records_ += most;
+      longest_ = longest;
+      additions_ += way.onto;
     } else {
-      fill_gaussian_tile<Lanes>(key, nonce, element / gaussian_tile, wanted, z);
+      has_integers_ = true;
     }
-    visit(done, static_cast<const float*>(z) + offset, piece);
-    done += piece;
+    return !fits;
   }
-  wipe(z, sizeof z);
-}
+  void is_being_written() noexcept { is_broken_ = true; }
+  void is_written() noexcept { is_broken_ = false; }
+
+  [[nodiscard]] bool has_floating() const noexcept { return records_ > 0; }
+  [[nodiscard]] bool has_integers() const noexcept { return has_integers_; }
+  /// Throws std::logic_error where there is nothing that could be released.
+  [[nodiscard]] const release_grid& grid() const {
+    if (is_broken_) throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    if (!grid_) {
+      throw std::logic_error(
+          "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
+    }
+    return *grid_;
+  }
+  /// In steps of the grid.
+  [[nodiscard]] double sensitivity() const { return sensitivity_in_steps(grid(), added_, exchanged_); }
+
+ private:
+  summation added_;
+  std::optional<release_grid> grid_;
+  int exchanged_ = 1;
+  const void* data_ = nullptr;
+  std::uint64_t next_record_ = 0;
+  std::size_t records_ = 0;    ///< that there may be in floating point
+  std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
+  std::size_t additions_ = 0;  ///< of such sums
+  bool has_integers_ = false;
+  bool is_broken_ = false;
+};
 
 }  // namespace detail
 
-/// Adds standard_deviation * z(first), standard_deviation * z(first + 1), ... to `values`, where z(e) is the standard
-/// Gaussian that belongs to (key, purpose, step, e). Each element is one fused multiply-add in Scalar (float or
-/// double); z itself is a float and is converted, so a double sum gets exactly standard_deviation * double(z). For
-/// float the standard deviation is rounded up. Throws std::invalid_argument when the deviation is negative or not
-/// finite and std::out_of_range beyond `gaussians_per_step` elements; nothing is written then.
-template <class Scalar, int Lanes = detail::native_lanes>
-requires(std::is_same_v<Scalar, float> ||
-         std::is_same_v<Scalar, double>) void add_gaussian(const chacha_key& key, random_purpose purpose,
-                                                           std::uint64_t step, std::uint64_t first,
-                                                           double standard_deviation, std::span<Scalar> values) {
-  detail::require_standard_deviation(standard_deviation);
-  const auto scale = detail::rounded_up<Scalar>(standard_deviation);
-  detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
-                                         [&](std::size_t at, const float* z, std::size_t count) {
-                                           Scalar* const to = values.data() + at;
-                                           detail::add_scaled_gaussians<Lanes>(scale, z, to, to, count);
-                                         });
-}
-
-/// Standard Gaussians z(first), z(first + 1), ... into `values`; the same numbers that `add_gaussian` scales and adds.
-template <class Scalar, int Lanes = detail::native_lanes>
-requires(std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>) void fill_gaussian(
-    const chacha_key& key, random_purpose purpose, std::uint64_t step, std::uint64_t first, std::span<Scalar> values) {
-  detail::for_each_gaussian_piece<Lanes>(key, purpose, step, first, values.size(),
-                                         [&](std::size_t at, const float* z, std::size_t count) {
-                                           for (std::size_t i = 0; i < count; ++i)
-                                             values[at + i] = static_cast<Scalar>(z[i]);
-                                         });
-}
-
-/// The one standard Gaussian z(element), made by scalar code from two or three scalar ChaCha20 blocks: slow, and equal
-/// bit for bit to what the functions above give.
-[[nodiscard]] inline float gaussian(const chacha_key& key, random_purpose purpose, std::uint64_t step,
-                                    std::uint64_t element) {
-  detail::require_gaussians(element, 1);
-  const chacha_nonce nonce = make_nonce(purpose, step);
-  const auto place = static_cast<std::uint32_t>(element % detail::gaussian_tile);
-  const auto block = static_cast<std::uint32_t>(48 * (element / detail::gaussian_tile)) + place % 16;
-  const std::size_t row = place % 256 / 16;
-  const std::uint32_t first = chacha20_block(key, nonce, block)[row];
-  const std::uint32_t second = chacha20_block(key, nonce, block + 16)[row];
-  const float y = first < detail::first_long_radius
-                      ? detail::long_uniform(first, second, chacha20_block(key, nonce, block + 32)[row])
-                      : detail::short_uniform<1>(first, second);
-  float along_cosine = 0;
-  float along_sine = 0;
-  detail::box_muller<1>(y, second, along_cosine, along_sine);
-  return place < 256 ? along_cosine : along_sine;
-}
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only `evaluate_into` can fill it.
-template <class Network>
-class private_gradient {
+/// A noised, hence releasable gradient: parameter_count values in PyTorch's order. Only a release can fill it. With
+/// `IsPrivate` false it holds a rehearsal, whose noise is known to whoever knows the seed.
+template <class Network, bool IsPrivate>
+class released_gradient {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit private_gradient(const Executor& /*executor*/) : values_{Network::parameter_count, "a private gradient"} {}
+  explicit released_gradient(const Executor& /*executor*/) : memory_{Network::parameter_count, "a released gradient"} {}
 
   /// Released: anybody may see these.
-  [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
+  [[nodiscard]] std::span<const scalar> values() const noexcept { return memory_.floating.span(); }
 
  private:
-  friend struct gradient_access;
-  detail::aligned_buffer<scalar> values_;
+  friend struct detail::total_access;
+  detail::sum_memory<scalar> memory_;
 };
 
+/// What may be released.
+template <class Network>
+using private_gradient = released_gradient<Network, true>;
+
 namespace unprotected {
+
+/// The same with noise from a seed: for tests and experiments that must be repeated. Not for release.
+template <class Network>
+using rehearsed_gradient = released_gradient<Network, false>;
 
 /// A gradient without noise: parameter_count values in PyTorch's order. Not for release.
 template <class Network>
@@ -17421,120 +18739,109 @@ class gradient {
   [[nodiscard]] std::span<const scalar> values() const noexcept { return values_.span(); }
 
  private:
-  detail::aligned_buffer<scalar> values_;
+  pergrad::detail::aligned_buffer<scalar> values_;
 };
 
 }  // namespace unprotected
 
-/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Every sample may be in one chunk
-/// only.
+/// A clipped sum that grows chunk by chunk: for logical batches larger than the tape. Takes every record once, in the
+/// order of the data set; `clear()` begins anew.
 template <class Network>
 class bounded_total : public detail::expression_tag {
  public:
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/)
-      : values_{Network::parameter_count, "a clipped sum", detail::uninitialised} {}
+  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {}) : bounded_total{capacity} {
+    memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
+  }
 
-  /// Back to the empty sum. Touches no number: the first chunk is assigned, and noise goes on zeros until then.
-  void clear() noexcept {
-    is_empty_ = true;
-    sensitivity_ = 0;
+  /// Back to the empty sum. Touches no number.
+  void clear() noexcept { state_.clear(); }
+  /// What every chunk will be clipped to: so that a batch without any chunk is noised all the same. Throws
+  /// std::logic_error if chunks with another bound are in the total.
+  void expect(l2_clip_norm bound, neighbouring relation = neighbouring::add_or_remove_one) {
+    state_.expect(release_grid::of(bound.value(), Network::parameter_count),
+                  relation == neighbouring::replace_one ? 2 : 1);
   }
-  /// The empty sum of chunks that will have this sensitivity: so that a batch without any chunk is noised all the same.
-  void clear(double sensitivity) noexcept {
-    clear();
-    sensitivity_ = sensitivity;
-  }
-  /// Of every chunk added so far; 0 before the first.
-  [[nodiscard]] double sensitivity() const noexcept { return sensitivity_; }
 
  private:
-  friend struct gradient_access;
-  bounded_total() = default;
-  detail::aligned_buffer<scalar> values_;
-  double sensitivity_ = 0;
-  bool is_empty_ = true;  ///< whatever `values_` holds then stands for zeros
+  friend struct detail::total_access;
+  explicit bounded_total(record_capacity capacity) : state_{summation::of<scalar>(capacity.count)} {}
+  detail::sum_memory<scalar> memory_;
+  detail::total_state state_;
 };
 
+namespace detail {
+
 /// The library's own way to the numbers behind the types.
-struct gradient_access {
+struct total_access {
   template <class Network>
-  [[nodiscard]] static std::span<typename Network::scalar> values(private_gradient<Network>& gradient) noexcept {
-    return gradient.values_.span();
+  [[nodiscard]] static total_state& state(bounded_total<Network>& total) noexcept {
+    return total.state_;
   }
   template <class Network>
-  [[nodiscard]] static std::span<typename Network::scalar> values(bounded_total<Network>& total) noexcept {
-    return total.values_.span();
+  [[nodiscard]] static const total_state& state(const bounded_total<Network>& total) noexcept {
+    return total.state_;
   }
-  /// The numbers of a total; null if it is empty.
   template <class Network>
-  [[nodiscard]] static const typename Network::scalar* sum_of(const bounded_total<Network>& total) noexcept {
-    return total.is_empty_ ? nullptr : total.values_.data();
+  [[nodiscard]] static auto floating(bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.span();
   }
-  /// A chunk is about to be written. Returns whether it is to be added to what is there.
-  template <class Network>
-  [[nodiscard]] static bool begin_chunk(bounded_total<Network>& total) noexcept {
-    return !std::exchange(total.is_empty_, false);
+  template <class Network, bool IsPrivate>
+  [[nodiscard]] static auto values(released_gradient<Network, IsPrivate>& gradient) noexcept {
+    return gradient.memory_.floating.span();
   }
-  /// The first chunk was not finished: its numbers do not count.
+  /// Integers of a total; from zeros where they are first needed.
   template <class Network>
-  static void forget_chunk(bounded_total<Network>& total) noexcept {
-    total.is_empty_ = true;
+  [[nodiscard]] static std::int64_t* integers(bounded_total<Network>& total, bool begins) {
+    auto& integers = total.memory_.integers;
+    if (integers.size() == 0) {
+      integers = {Network::parameter_count, "a sum of integers"};
+    } else if (begins) {
+      std::ranges::fill(integers.span(), std::int64_t{0});
+    }
+    return integers.data();
+  }
+  /// What is in a total.
+  template <class Network>
+  [[nodiscard]] static unreleased_sum<typename Network::scalar> sum_of(const bounded_total<Network>& total) noexcept {
+    return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
+            total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
   }
   /// A total without memory of its own, for `exchange_memory`.
   template <class Network>
-  [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {
-    return {};
+  [[nodiscard]] static bounded_total<Network> total_without_memory(record_capacity capacity) noexcept {
+    return bounded_total<Network>{capacity};
+  }
+  template <class Network, bool IsPrivate>
+  [[nodiscard]] static auto& memory(released_gradient<Network, IsPrivate>& gradient) noexcept {
+    return gradient.memory_;
   }
   /// Each gets the other's memory. The numbers of an empty total are never shown, so a released gradient may become a
   /// sum at any time; a sum may become a released gradient only when every one of its numbers was noised in place or
   /// overwritten.
   template <class Network>
-  static void exchange_memory(bounded_total<Network>& total, private_gradient<Network>& gradient) noexcept {
-    std::swap(total.values_, gradient.values_);
-    total.is_empty_ = true;
-  }
-  /// Notes a chunk's sensitivity. Throws std::logic_error if it differs from that of the chunks before.
-  template <class Network>
-  static void admit(bounded_total<Network>& total, double sensitivity) {
-    if (total.sensitivity_ != 0 && total.sensitivity_ != sensitivity) {
-      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: sensitivities " +
-                             std::to_string(total.sensitivity_) + " and " + std::to_string(sensitivity));
-    }
-    total.sensitivity_ = sensitivity;
+  static void exchange_memory(bounded_total<Network>& total, sum_memory<typename Network::scalar>& memory) noexcept {
+    std::swap(total.memory_, memory);
   }
 };
 
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
 /// Noise that waits for a bounded sum.
 template <random_generator Generator>
-struct gaussian_noise_of {
+struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
 };
 
-/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred
-/// to.
-template <random_generator Generator>
-[[nodiscard]] gaussian_noise_of<Generator> gaussian_noise(noise_multiplier multiplier, Generator& generator) {
-  return {multiplier, &generator};
-}
-template <random_generator Generator>
-[[nodiscard]] error::explained gaussian_noise(noise_multiplier /*multiplier*/, const Generator&& /*generator*/) {
-  static_cast<void>(error::temporary_operand<Generator>{});
-  return {};
-}
-
-template <class Number, class Generator>
-requires std::is_arithmetic_v<Number>
-[[nodiscard]] error::explained gaussian_noise(Number /*multiplier*/, Generator&& /*generator*/) {
-  static_cast<void>(error::plain_number<error::function::gaussian_noise, noise_multiplier, Number>{});
-  return {};
-}
-
-namespace detail {
-
-/// What uses noised values, and the arrays that it reads beside them, element by element; null stands for none.
+/// What uses released values, and the arrays that it reads beside them, element by element; null stands for none.
 template <class Use, class Scalar>
 struct use_with_arrays : Use {
   std::array<const Scalar*, tile_arrays::most - 1> arrays{};
@@ -17545,88 +18852,79 @@ template <class Use, class Scalar>
   return {use, {first, second, third}};
 }
 
-/// What becomes of noised values if nobody uses them on the way: nothing.
+/// Released values that nobody uses on the way.
 struct unused {
-  [[nodiscard]] auto operator()() const noexcept {
-    return [](std::size_t, auto*, std::size_t) {};
-  }
+  struct nothing {};
+  [[nodiscard]] nothing operator()() const noexcept { return {}; }
 };
 
-/// out[i] = sum[i] + noise for `count` values, in one sweep that all threads share; the bits of the noise depend on
-/// (key, step, element) only. `sum` may be `out`; null stands for zeros. `out` may be null: then nothing is stored.
-/// Once nothing can fail any more, `begin` is called; what it returns gets each short stretch as soon as it is noised
-/// and may change it: use(first, values, count), from several threads. Throws std::invalid_argument if the standard
-/// deviation is none, std::out_of_range beyond `gaussians_per_step` values.
-template <class Scalar, class Begin = unused>
-void add_noise(const host& executor, const chacha_key& key, std::uint64_t step, double standard_deviation,
-               const Scalar* sum, Scalar* out, std::size_t count, const Begin& begin = {}) {
-  require_standard_deviation(standard_deviation);
-  require_gaussians(0, count);
-  const auto scale = rounded_up<Scalar>(standard_deviation);
-  const auto use = begin();
-  constexpr std::size_t share = 4 * gaussian_tile;
-  executor.parallel((count + share - 1) / share, [&](std::size_t task, std::size_t) {
-    const std::size_t first = task * share;
-    for_each_gaussian_piece<native_lanes>(
-        key, random_purpose::gradient_noise, step, first, std::min(share, count - first),
-        [&](std::size_t at, const float* z, std::size_t size) {
-          alignas(64) Scalar passing[gaussian_tile];
-          Scalar* const to = out == nullptr ? passing : out + first + at;
-          const Scalar* const from = sum == nullptr ? to : sum + first + at;
-          if (sum == nullptr) std::fill_n(to, size, Scalar{0});
-          add_scaled_gaussians<native_lanes>(scale, z, from, to, size);
-          use(first + at, to, size);
-        },
-        [&](std::size_t at, tile_arrays& wanted) {
-          if (sum != nullptr) wanted.add(sum + first + at);
-          if constexpr (requires { use.arrays; }) {
-            for (const Scalar* each : use.arrays) {
-              if (each != nullptr) wanted.add(each + first + at);
-            }
-          }
-        });
-  });
+template <class Scalar, class Use>
+[[nodiscard]] element_update<Scalar> as_update(Use& use) noexcept {
+  if constexpr (std::is_same_v<Use, unused::nothing>) {
+    return {};
+  } else {
+    return {&use,
+            [](void* context, std::size_t first, Scalar* values, std::size_t count) {
+              (*static_cast<Use*>(context))(first, values, count);
+            },
+            use.arrays};
+  }
+}
+
+/// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own memory,
+/// or null), and to what `begin` returns, use(first, values, count), in short stretches and from several threads.
+/// `begin` is called once nothing can fail any more. Throws what the gate throws.
+template <class Network, class Generator, class Begin = unused>
+void release_total(const host& crew, const bounded_total<Network>& total, const noise_of<Generator>& noise,
+                   double divisor, typename Network::scalar* out, const Begin& begin = {}) {
+  using scalar = typename Network::scalar;
+  const total_state& state = total_access::state(total);
+  const release_gate<scalar> gate{state.grid(), state.sensitivity(), noise.multiplier, divisor, *noise.generator};
+  auto use = begin();
+  const element_update<scalar> update = as_update<scalar>(use);
+  const unreleased_sum<scalar> sum = total_access::sum_of(total);
+  crew.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
 }
 
 }  // namespace detail
 
+/// Parts of a release by hand. Nothing here knows how records were drawn, or enters anything in a ledger: what the
+/// noise protects, and for how much, is for the program to say.
+namespace unaccounted {
+
+/// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred
+/// to.
+template <random_generator Generator>
+[[nodiscard]] pergrad::detail::noise_of<Generator> gaussian_noise(noise_multiplier multiplier, Generator& generator) {
+  return {multiplier, &generator};
+}
+template <random_generator Generator>
+[[nodiscard]] error::explained gaussian_noise(noise_multiplier /*multiplier*/, const Generator&& /*generator*/) {
+  static_cast<void>(error::temporary_operand<Generator>{});
+  return {};
+}
+template <class Number, class Generator>
+requires std::is_arithmetic_v<Number>
+[[nodiscard]] error::explained gaussian_noise(Number /*multiplier*/, Generator&& /*generator*/) {
+  static_cast<void>(error::plain_number<error::function::gaussian_noise, noise_multiplier, Number>{});
+  return {};
+}
+
+}  // namespace unaccounted
+
 /// A bounded sum with noise, times a public factor.
 template <class Sum, class Generator>
-class noised_sum : public detail::expression_tag {
+class noised_sum final : public detail::expression_tag {
  public:
   using scalar = typename Sum::scalar;
   using value_type = scalar;
-  noised_sum(Sum sum, gaussian_noise_of<Generator> noise) : sum_{sum}, noise_{noise} {}
+  using generator_type = Generator;
+  noised_sum(const Sum& sum, detail::noise_of<Generator> noise) : sum_{sum}, noise_{noise} {}
   [[nodiscard]] auto leaf() const noexcept { return sum_.leaf(); }
+  [[nodiscard]] const Sum& sum() const noexcept { return sum_; }
+  [[nodiscard]] const detail::noise_of<Generator>& noise() const noexcept { return noise_; }
+  [[nodiscard]] double divisor() const noexcept { return divisor_; }
   [[nodiscard]] static constexpr std::size_t value_count(const auto& leaf) { return Sum::value_count(leaf); }
-  [[nodiscard]] double standard_deviation() const noexcept { return noise_.multiplier.value() * sum_.sensitivity(); }
-
-  void attach(on_host::run_request<scalar>& request, std::span<scalar> out, bool accumulate) const {
-    if (accumulate)
-      throw std::invalid_argument("pergrad: noise goes on a finished sum: accumulate into a bounded_total first");
-    sum_.attach(request, out, false);
-  }
-  /// Draws the noise: one step of the generator. `begin` as in detail::add_noise.
-  template <class Begin = detail::unused>
-  void finish(const host& executor, std::span<scalar> out, const Begin& begin = {}) const {
-    const std::uint64_t step = noise_.generator->next_step();
-    const auto then = [&] {
-      const auto use = begin();
-      const auto divide = [use, divisor = divisor_](std::size_t first, scalar* values, std::size_t count) {
-        for (std::size_t i = 0; divisor != 1 && i < count; ++i) {
-          values[i] = static_cast<scalar>(static_cast<double>(values[i]) / divisor);
-        }
-        use(first, values, count);
-      };
-      if constexpr (requires { use.arrays; }) {
-        return detail::with_arrays(divide, use.arrays[0], use.arrays[1], use.arrays[2]);
-      } else {
-        return divide;
-      }
-    };
-    detail::add_noise<scalar>(executor, noise_.generator->key(), step, standard_deviation(), out.data(), out.data(),
-                              out.size(), then);
-  }
   /// The same divided by a public constant.
   [[nodiscard]] noised_sum operator/(expected_batch_size divisor) const {
     noised_sum result = *this;
@@ -17636,74 +18934,30 @@ class noised_sum : public detail::expression_tag {
 
  private:
   Sum sum_;
-  gaussian_noise_of<Generator> noise_;
+  detail::noise_of<Generator> noise_;
   double divisor_ = 1;
 };
 
-namespace detail {
-
-/// A noised sum whose values are used while they are released: with `begin` as in add_noise.
-template <class Noised, class Begin>
-class used_on_the_way : public Noised {
- public:
-  used_on_the_way(const Noised& noised, const Begin& begin) : Noised{noised}, begin_{begin} {}
-  void finish(const host& executor, std::span<typename Noised::scalar> out) const {
-    Noised::finish(executor, out, begin_);
-  }
-
- private:
-  Begin begin_;
-};
-
-}  // namespace detail
-
-/// A finished total of chunks as a sum that noise can be added to.
-template <class Network>
-class total_reference {
- public:
-  using scalar = typename Network::scalar;
-  explicit total_reference(const bounded_total<Network>& total) : total_{&total} {}
-  [[nodiscard]] double sensitivity() const {
-    if (!(total_->sensitivity() > 0)) {
-      throw std::logic_error(
-          "pergrad: noise on a bounded_total that knows no sensitivity: add a clipped sum to it first, or " +
-          std::string{"clear(sensitivity) it"});
-    }
-    return total_->sensitivity();
-  }
-  [[nodiscard]] const bounded_total<Network>& total() const noexcept { return *total_; }
-
- private:
-  const bounded_total<Network>* total_;
-};
-
+/// A total of chunks with noise. Refers to the total.
 template <class Network, class Generator>
 struct noised_total {
-  total_reference<Network> total;
-  gaussian_noise_of<Generator> noise;
-
-  /// Draws the noise: one step of the generator. `out` and `begin` as in detail::add_noise.
-  template <class Begin = detail::unused>
-  void release(const host& executor, typename Network::scalar* out, const Begin& begin = {}) const {
-    const double deviation = noise.multiplier.value() * total.sensitivity();
-    const std::uint64_t step = noise.generator->next_step();
-    detail::add_noise(executor, noise.generator->key(), step, deviation, gradient_access::sum_of(total.total()), out,
-                      Network::parameter_count, begin);
-  }
+  using generator_type = Generator;
+  const bounded_total<Network>* total = nullptr;
+  detail::noise_of<Generator> noise;
 };
 
 /// Noise on a bounded sum; on anything else it is an error that says why.
-template <class Leaf, class Rule, class Generator>
-[[nodiscard]] auto operator+(const bounded_sum<Leaf, Rule>& sum, gaussian_noise_of<Generator> noise) {
-  return noised_sum<bounded_sum<Leaf, Rule>, Generator>{sum, noise};
+template <class Leaf, class Rule, neighbouring Relation, class Generator>
+[[nodiscard]] auto operator+(const bounded_sum<Leaf, Rule, Relation>& sum, detail::noise_of<Generator> noise) {
+  return noised_sum<bounded_sum<Leaf, Rule, Relation>, Generator>{sum, noise};
 }
 template <class Network, class Generator>
 requires(!detail::is_explained<Network>) [[nodiscard]] auto operator+(const bounded_total<Network>& total,
-                                                                      gaussian_noise_of<Generator> noise) {
-  return noised_total<Network, Generator>{total_reference<Network>{total}, noise};
+                                                                      detail::noise_of<Generator> noise) {
+  return noised_total<Network, Generator>{&total, noise};
 }
 template <class Other, class Generator>
-[[nodiscard]] auto operator+(const Other& /*other*/, gaussian_noise_of<Generator> /*noise*/) {
+[[nodiscard]] auto operator+(const Other& /*other*/, detail::noise_of<Generator> /*noise*/) {
   if constexpr (!detail::is_explained<Other>) static_cast<void>(error::noise_on_an_unclipped_sum<Other>{});
   return error::explained{};
 }
@@ -17725,13 +18979,13 @@ struct is_clipped<clipped_gradients<Leaf, Rule>> : std::true_type {};
 template <class Type>
 inline constexpr bool is_noise = false;
 template <class Generator>
-inline constexpr bool is_noise<gaussian_noise_of<Generator>> = true;
+inline constexpr bool is_noise<noise_of<Generator>> = true;
 template <class Expression>
 inline constexpr bool is_noised = false;
 template <class Sum, class Generator>
 inline constexpr bool is_noised<noised_sum<Sum, Generator>> = true;
-template <class Noised, class Begin>
-inline constexpr bool is_noised<used_on_the_way<Noised, Begin>> = true;
+template <class Network, class Generator>
+inline constexpr bool is_noised<noised_total<Network, Generator>> = true;
 
 }  // namespace detail
 
@@ -17827,6 +19081,9 @@ template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] e
 
 namespace pergrad::inline v0_1 {
 
+template <class Loop>
+class private_step;
+
 namespace detail {
 
 template <class Type>
@@ -17869,17 +19126,14 @@ template <class Expression>
   throw_invalid_argument({"pergrad: a result of ", values, " values does not fit a destination of ", room});
 }
 
-/// What stands for a bounded_total where there is none.
-struct no_total {};
-
-/// One expression and where its result goes; with `Total`, into a bounded_total, which shows its numbers to nobody.
-template <class Expression, class Total = no_total>
+/// One expression and where its result goes.
+template <class Expression>
 class assignment {
  public:
   using value_type = typename value_type_of<Expression>::type;
 
-  assignment(std::span<value_type> out, Expression expression, bool accumulate, Total* total = nullptr)
-      : out_{out}, expression_{expression}, accumulate_{accumulate}, total_{total} {
+  assignment(std::span<value_type> out, Expression expression, bool accumulate)
+      : out_{out}, expression_{expression}, accumulate_{accumulate} {
     if (const std::size_t count = value_count_of(expression_); out.size() != count) {
       throw_result_does_not_fit(count, out.size());
     }
@@ -17903,8 +19157,8 @@ class assignment {
     }
   }
 
-  template <class Scalar>
-  void attach(on_host::run_request<Scalar>& request) {
+  template <executor Executor, class Scalar>
+  void attach(const Executor& /*executor*/, on_host::run_request<Scalar>& request) {
     if constexpr (per_sample_scalar<Expression>) {
       request.backward = request.backward || Expression::needs.backward;
       request.norms = request.norms || Expression::needs.norms;
@@ -17921,34 +19175,122 @@ class assignment {
                                  to = mine->accumulate_ ? to + value : value;
                                }};
     } else {
-      if constexpr (is_enclosed) {
-        const bool adds = gradient_access::begin_chunk(*total_);
-        is_first_chunk_ = !adds;
-        accumulate_ = accumulate_ && adds;
-      }
       expression_.attach(request, out_, accumulate_);
     }
   }
-  void finish(const host& executor) {
-    if constexpr (requires { expression_.finish(executor, out_); }) expression_.finish(executor, out_);
+  void finish(const host& crew) {
+    if constexpr (requires { expression_.finish(crew, out_); }) expression_.finish(crew, out_);
   }
-  /// After an exception: nobody may take what lies in the destination for a total or for a noised sum.
-  void abandon() noexcept {
-    if constexpr (is_enclosed) {
-      if (is_first_chunk_) gradient_access::forget_chunk(*total_);
-    } else if constexpr (is_noised<Expression>) {
-      std::fill(out_.begin(), out_.end(), value_type{0});
-    }
-  }
+  void abandon() noexcept {}
 
  private:
-  static constexpr bool is_enclosed = !std::is_same_v<Total, no_total>;
-
   std::span<value_type> out_;
   Expression expression_;
   bool accumulate_;
-  bool is_first_chunk_ = false;
-  Total* total_;
+};
+
+/// A clipped sum that goes into a total. What the total has to say of it is asked when it is evaluated, not before.
+template <class Sum, class Network>
+class chunk_of_total {
+ public:
+  using scalar = typename Sum::scalar;
+  chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
+      : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}
+
+  [[nodiscard]] auto leaf() const { return sum_.leaf(); }
+  [[nodiscard]] static constexpr bool whole_batch() { return true; }
+  [[nodiscard]] static constexpr bool needs_backward() { return true; }
+
+  template <executor Executor>
+  void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+    if (total_access::floating(*total_).size() != Network::parameter_count) {
+      throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
+    }
+    total_state& state = total_access::state(*total_);
+    if (begins_anew_) state.clear();
+    const auto& samples = sum_.leaf().samples();
+    const auto grid = release_grid::of(sum_.clipped().sensitivity(), Network::parameter_count);
+    const std::size_t most = sum_.leaf().capacity();
+    state.require_room(most);
+    state.expect(grid, Sum::exchanged);
+    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    const bool had_floating = state.has_floating();
+    const bool had_integers = state.has_integers();
+    const bool as_integers = state.next_as_integers(most, way_of_additions(executor, sum_.leaf().working_memory()));
+    state.is_being_written();
+    std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
+    sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
+  }
+  void finish(const host& /*crew*/) { total_access::state(*total_).is_written(); }
+  /// After an exception nobody may take what lies in the total for a sum: it says so until it is cleared.
+  void abandon() noexcept {}
+
+ private:
+  bounded_total<Network>* total_;
+  Sum sum_;
+  bool begins_anew_;
+};
+
+/// A clipped sum that goes into the total of a private step, which has to admit it.
+template <class Sum, class Network, class Step>
+class chunk_of_step : public chunk_of_total<Sum, Network> {
+ public:
+  chunk_of_step(Step& step, const Sum& sum)
+      : chunk_of_total<Sum, Network>{Step::access::total(step), sum, false}, step_{&step} {}
+  template <executor Executor>
+  void attach(const Executor& executor, on_host::run_request<typename Sum::scalar>& request) {
+    Step::access::admit(*step_, &this->leaf().samples());
+    chunk_of_total<Sum, Network>::attach(executor, request);
+  }
+  void finish(const host& crew) {
+    chunk_of_total<Sum, Network>::finish(crew);
+    Step::access::is_in_the_sum(*step_);
+  }
+
+ private:
+  Step* step_;
+};
+
+/// A noised sum that goes into a released gradient: a total in its memory, which is noised in place.
+template <class Noised, class Network, bool IsPrivate, class Begin>
+class release_of_sum {
+ public:
+  using scalar = typename Noised::scalar;
+  using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
+  release_of_sum(released_gradient<Network, IsPrivate>& update, const Noised& noised, const Begin& begin)
+      : update_{&update}, noised_{noised}, begin_{begin} {}
+
+  [[nodiscard]] auto leaf() const { return noised_.leaf(); }
+  [[nodiscard]] static constexpr bool whole_batch() { return true; }
+  [[nodiscard]] static constexpr bool needs_backward() { return true; }
+
+  template <executor Executor>
+  void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+    total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
+    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    chunk_.emplace(*total_, noised_.sum(), false);
+    chunk_->attach(executor, request);
+  }
+  void finish(const host& crew) {
+    total_access::state(*total_).is_written();
+    release_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(), begin_);
+    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    total_.reset();
+  }
+  /// After an exception nobody may take what lies there for a noised sum.
+  void abandon() noexcept {
+    if (!total_) return;
+    std::ranges::fill(total_access::floating(*total_), scalar{0});
+    total_access::exchange_memory(*total_, total_access::memory(*update_));
+    total_.reset();
+  }
+
+ private:
+  released_gradient<Network, IsPrivate>* update_;
+  Noised noised_;
+  Begin begin_;
+  std::optional<bounded_total<Network>> total_;
+  std::optional<chunk_of_total<sum_type, Network>> chunk_;
 };
 
 /// Runs several assignments over the same gradients in one pass.
@@ -17967,8 +19309,8 @@ void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
   try {
     on_host::run_request<typename decltype(leaf)::scalar> request;
     request.count = leaf.size();
-    first.attach(request);
-    (rest.attach(request), ...);
+    first.attach(executor, request);
+    (rest.attach(executor, request), ...);
     leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
     first.finish(crew_of(executor));
     (rest.finish(crew_of(executor)), ...);
@@ -17982,9 +19324,7 @@ void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
 template <class Destination, class Expression>
 [[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
   using value_type = typename value_type_of<Expression>::type;
-  if constexpr (requires { gradient_access::values(destination); }) {
-    return gradient_access::values(destination);
-  } else if constexpr (requires { destination.values(); }) {
+  if constexpr (requires { destination.values(); }) {
     return destination.values();
   } else {
     static_cast<void>(expression);
@@ -17994,20 +19334,32 @@ template <class Destination, class Expression>
 
 template <class Destination>
 struct is_private_gradient : std::false_type {};
-template <class Network>
-struct is_private_gradient<private_gradient<Network>> : std::true_type {};
+template <class Network, bool IsPrivate>
+struct is_private_gradient<released_gradient<Network, IsPrivate>> : std::true_type {
+  static constexpr bool is_private = IsPrivate;
+};
 template <class Destination>
 struct is_bounded_total : std::false_type {};
 template <class Network>
 struct is_bounded_total<bounded_total<Network>> : std::true_type {};
+template <class Destination>
+inline constexpr bool is_private_step = false;
+template <class Loop>
+inline constexpr bool is_private_step<private_step<Loop>> = true;
 template <class Expression>
 struct is_bounded_sum : std::false_type {};
-template <class Leaf, class Rule>
-struct is_bounded_sum<bounded_sum<Leaf, Rule>> : std::true_type {};
+template <class Leaf, class Rule, neighbouring Relation>
+struct is_bounded_sum<bounded_sum<Leaf, Rule, Relation>> : std::true_type {};
 template <class Type>
 struct is_assignment : std::false_type {};
-template <class Expression, class Total>
-struct is_assignment<assignment<Expression, Total>> : std::true_type {};
+template <class Expression>
+struct is_assignment<assignment<Expression>> : std::true_type {};
+template <class Sum, class Network>
+struct is_assignment<chunk_of_total<Sum, Network>> : std::true_type {};
+template <class Sum, class Network, class Step>
+struct is_assignment<chunk_of_step<Sum, Network, Step>> : std::true_type {};
+template <class Noised, class Network, bool IsPrivate, class Begin>
+struct is_assignment<release_of_sum<Noised, Network, IsPrivate, Begin>> : std::true_type {};
 
 template <class Destination, class Value>
 concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
@@ -18024,6 +19376,22 @@ template <class Function, class Destination, class Expression>
   } else if constexpr (is_private_gradient<Destination>::value &&
                        (!is_noised<Expression> || std::is_same_v<Function, error::function::accumulate>)) {
     return std::type_identity<error::private_step_needs_a_noised_sum<Expression>>{};
+  } else if constexpr (is_private_gradient<Destination>::value) {
+    if constexpr (is_private_gradient<Destination>::is_private != Expression::generator_type::is_private) {
+      return std::type_identity<error::noise_from_a_seed<Destination, typename Expression::generator_type>>{};
+    } else {
+      return std::type_identity<char>{};
+    }
+  } else if constexpr (is_noised<Expression>) {
+    return std::type_identity<error::release_needs_a_private_gradient<Destination>>{};
+  } else if constexpr (is_private_step<Destination>) {
+    if constexpr (!is_bounded_sum<Expression>::value || std::is_same_v<Function, error::function::assign>) {
+      return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
+    } else if constexpr (Expression::exchanged != 1) {
+      return std::type_identity<error::step_counts_records_added_or_removed<Expression>>{};
+    } else {
+      return std::type_identity<char>{};
+    }
   } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
   } else if constexpr (!evaluable<Expression>) {
@@ -18047,13 +19415,14 @@ template <class Function, bool Adds, class Destination, class Expression>
     static_cast<void>(explanation{});
     return error::explained{};
   } else {
-    const auto out = destination_of(destination, expression);
-    if constexpr (is_bounded_total<plain>::value) {
-      if constexpr (!Adds) destination.clear();
-      gradient_access::admit(destination, expression.sensitivity());
-      return assignment<Expression, plain>{out, expression, Adds, &destination};
+    if constexpr (is_private_step<plain>) {
+      return chunk_of_step<Expression, typename plain::network_type, plain>{destination, expression};
+    } else if constexpr (is_bounded_total<plain>::value) {
+      return chunk_of_total{destination, expression, !Adds};
+    } else if constexpr (is_private_gradient<plain>::value) {
+      return release_of_sum{destination, expression, unused{}};
     } else {
-      return assignment<Expression>{out, expression, Adds};
+      return assignment<Expression>{destination_of(destination, expression), expression, Adds};
     }
   }
 }
@@ -18074,48 +19443,53 @@ template <class Destination, class Expression>
 
 namespace detail {
 
-/// Evaluates a noised sum into a private gradient, which is all zeros if that fails. `begin` as in detail::add_noise.
-template <executor Executor, class Network, class Sum, class Generator, class Begin>
-void release(const Executor& executor, private_gradient<Network>& update, const noised_sum<Sum, Generator>& noised,
-             const Begin& begin) {
-  auto only = assign(update, used_on_the_way<noised_sum<Sum, Generator>, Begin>{noised, begin});
-  evaluate_together(executor, only);
-}
-/// Adds noise to a total of chunks into a private gradient.
-template <executor Executor, class Network, class Generator, class Begin = unused>
-void release(const Executor& executor, private_gradient<Network>& update,
-             const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
-  const std::span<typename Network::scalar> out = gradient_access::values(update);
+/// Adds noise to a total of chunks into a released gradient.
+template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin = unused>
+void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                  const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
+  const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
     throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
   }
-  noised.release(crew_of(executor), out.data(), begin);
+  release_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
+}
+template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin = unused>
+void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                  const noised_sum<Sum, Generator>& noised, const Begin& begin = {}) {
+  release_of_sum only{update, noised, begin};
+  evaluate_together(executor, only);
 }
 
 }  // namespace detail
 
-/// Evaluates a noised sum into a private gradient: the one thing that may be released. Draws the noise once, also for
-/// an empty batch. Throws what the batch, the tape and the generator throw; the gradient is all zeros then.
-template <executor Executor, class Network, class Expression>
-void evaluate_into(const Executor& executor, private_gradient<Network>& update, const Expression& expression) {
-  if constexpr (detail::is_noised<Expression>) {
-    auto only = assign(update, expression);
-    detail::evaluate_together(executor, only);
-  } else if constexpr (!detail::is_explained<Expression>) {
-    static_cast<void>(error::private_step_needs_a_noised_sum<Expression>{});
+/// Evaluates a noised sum, or a total of chunks with noise, into a private gradient: the one thing that may be
+/// released. Draws the noise once, also for an empty batch. Throws what the batch, the tape, the total and the
+/// generator throw; of a sum the gradient is all zeros then.
+template <executor Executor, class Network, bool IsPrivate, class Expression>
+void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                   const Expression& expression) {
+  using explanation =
+      detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Expression>;
+  if constexpr (!detail::is_explained<Expression>) {
+    if constexpr (std::is_same_v<explanation, char>) {
+      detail::release_into(executor, update, expression);
+    } else {
+      static_cast<void>(explanation{});
+    }
   }
 }
-/// The same for a total of chunks.
-template <executor Executor, class Network, class Generator>
-void evaluate_into(const Executor& executor, private_gradient<Network>& update,
-                   const noised_total<Network, Generator>& noised) {
-  detail::release(executor, update, noised);
+/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. Throws
+/// std::logic_error, and changes nothing, for a record that the total has already, for another bound than that of the
+/// chunks before, and after an evaluation into this total has failed.
+template <executor Executor, class Sum, class Network>
+void evaluate_into(const Executor& executor, detail::chunk_of_total<Sum, Network> chunk) {
+  detail::evaluate_together(executor, chunk);
 }
-/// Adds a chunk's clipped sum to a total: `evaluate_into(exec, accumulate(total, sum(clip(g, C))))`. If that throws,
-/// the total holds what it held, or it is empty again, or parts of the chunk are in it.
-template <executor Executor, class Leaf, class Rule, class Network>
-void evaluate_into(const Executor& executor,
-                   detail::assignment<bounded_sum<Leaf, Rule>, bounded_total<Network>> chunk) {
+/// The same of a private step: `evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), bound))))`. Throws
+/// std::logic_error for another batch than the step's, for one that is in the sum, and for another bound than the
+/// loop's.
+template <executor Executor, class Sum, class Network, class Step>
+void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network, Step> chunk) {
   detail::evaluate_together(executor, chunk);
 }
 /// Everything else is not a release.
@@ -23097,13 +24471,10 @@ struct optimizer_access {
   [[nodiscard]] static std::uint64_t* count(Optimizer& optimizer) noexcept {
     return optimizer.count();
   }
-  /// One update with what is released of a total, whose memory then holds exactly what was released.
-  template <class Optimizer, class Network, class Generator>
-  static void release_in_place(Optimizer& optimizer, const host& executor, Network& network,
-                               bounded_total<Network>& total, const noised_total<Network, Generator>& noised,
-                               expected_batch_size divisor) {
-    noised.release(executor, gradient_access::values(total).data(),
-                   [&] { return begin(optimizer, network, 1 / divisor.value()); });
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  template <class Optimizer, class Network>
+  [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
   }
 };
 
@@ -23112,11 +24483,10 @@ template <class Optimizer, class Network>
 class optimizer_steps {
  public:
   /// One update with gradient / divisor. Only a noised gradient fits.
-  template <executor Executor>
-  void step(const Executor& executor, Network& network, const private_gradient<Network>& gradient,
+  template <executor Executor, bool IsPrivate>
+  void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
             expected_batch_size divisor) {
-    optimizer_access::apply(static_cast<Optimizer&>(*this), detail::crew_of(executor), network, gradient.values(),
-                            1 / divisor.value());
+    optimizer_access::apply(self(), detail::crew_of(executor), network, gradient.values(), 1 / divisor.value());
   }
   /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
   /// stored nowhere, the total stays as it is. Equal in every bit to `evaluate_into` a private gradient and a step with
@@ -23124,20 +24494,43 @@ class optimizer_steps {
   template <executor Executor, class Generator>
   void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
-    noised.release(detail::crew_of(executor), nullptr, beginning(network, divisor));
+    detail::release_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
+                                   optimizer_access::beginning(self(), network, divisor));
   }
   /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
   /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
   /// Throws what `evaluate_into` throws; network and optimizer are unchanged then.
-  template <executor Executor, class Sum, class Generator>
-  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
-            const noised_sum<Sum, Generator>& noised, expected_batch_size divisor) {
-    detail::release(executor, update, noised, beginning(network, divisor));
+  template <executor Executor, bool IsPrivate, class Noised>
+  requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
+                                                released_gradient<Network, IsPrivate>& update, const Noised& noised,
+                                                expected_batch_size divisor) {
+    using explanation =
+        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
+    if constexpr (std::is_same_v<explanation, char>) {
+      detail::release_into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+    } else {
+      static_cast<void>(explanation{});
+    }
   }
-  template <executor Executor, class Generator>
-  void step(const Executor& executor, Network& network, private_gradient<Network>& update,
-            const noised_total<Network, Generator>& noised, expected_batch_size divisor) {
-    detail::release(executor, update, noised, beginning(network, divisor));
+
+  /// Releases a step of a private loop and takes it, divided by the loop's public constant; with `update` the released
+  /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    using access = typename private_step<Loop>::access;
+    const expected_batch_size divisor = access::divisor(taken);
+    step(executor, network, access::consume(std::move(taken)), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
+            private_step<Loop>&& taken) {
+    using access = typename private_step<Loop>::access;
+    const expected_batch_size divisor = access::divisor(taken);
+    step(executor, network, update, access::consume(std::move(taken)), divisor);
+  }
+  template <executor Executor, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
   }
 
   template <executor Executor, class Gradient>
@@ -23170,11 +24563,7 @@ class optimizer_steps {
   optimizer_steps() = default;
 
  private:
-  [[nodiscard]] auto beginning(Network& network, expected_batch_size divisor) {
-    return [this, &network, scale = 1 / divisor.value()] {
-      return optimizer_access::begin(static_cast<Optimizer&>(*this), network, scale);
-    };
-  }
+  [[nodiscard]] Optimizer& self() noexcept { return static_cast<Optimizer&>(*this); }
 };
 
 namespace unprotected {
@@ -23534,8 +24923,6 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
 // The decision depends on public numbers alone (events and counts), never on data, so stopping leaks nothing.
 
-#include <optional>
-
 // pergrad/privacy/rdp_accountant.hpp - a ledger of sampled Gaussian steps and the (epsilon, delta) that it proves.
 //
 // The ledger holds events with whole counts. For each event its RDP curve over a fixed grid of orders is computed once;
@@ -23564,7 +24951,7 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 
 // pergrad/privacy/sampling.hpp - Poisson sampling of records, and the accounting event that it and nothing else yields.
 //
-// Record r enters step s when its own 64-bit word of the stream (key, record_sampling, s) is below
+// Record r enters step s when its own 64-bit word of the stream (sampling key, record_sampling, s) is below
 // floor(q 2^64). The threshold is rounded down and the accountant is told threshold / 2^64, which a double holds
 // exactly: q has 53 significant bits and rounding down only removes some. Draws are independent for each (step,
 // record); nothing is derived from a shuffled order, for which this accounting would be wrong (Chua et al. 2024,
@@ -23601,30 +24988,17 @@ class poisson_sampling {
     return {probability().value(), noise.value()};
   }
 
-  /// Calls visit(record) for every sampled record in [0, record_count), ascending. `visit` may return false to stop;
-  /// any other result is ignored. Throws std::out_of_range beyond 2^35 records.
-  template <class Visitor>
-  void for_each_record(const chacha_key& key, std::uint64_t step, std::uint64_t record_count, Visitor&& visit) const {
-    detail::require_blocks("poisson_sampling", 0, 16 * (record_count / tile + (record_count % tile != 0 ? 1 : 0)));
-    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
-    std::uint64_t bits[words_per_tile];
-    for (std::uint64_t first = 0; first < record_count; first += tile) {
-      mark_tile(key, nonce, first / tile, bits);
-      if (!visit_marked(bits, first, record_count, visit)) return;
-    }
-  }
-
   /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
   /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
-  void mark(const chacha_key& key, std::uint64_t step, std::uint64_t first, std::span<std::uint64_t> bits) const {
+  void mark(const detail::secret_stream& stream, std::uint64_t first, std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
       detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
-    const chacha_nonce nonce = make_nonce(random_purpose::record_sampling, step);
+    const chacha_nonce nonce = stream.nonce(random_purpose::record_sampling);
     for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
-      mark_tile(key, nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
+      mark_tile(stream.key(), nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
     }
   }
   /// Records that `mark` marks together.
@@ -23643,21 +25017,6 @@ class poisson_sampling {
       }
     }
     return true;
-  }
-
-  /// Writes the sampled records, ascending, to the front of `records` and returns how many there are. Throws
-  /// std::length_error when they do not fit: dropping some would falsify the accounting.
-  [[nodiscard]] std::size_t sample(const chacha_key& key, std::uint64_t step, std::uint32_t record_count,
-                                   std::span<std::uint32_t> records) const {
-    std::size_t count = 0;
-    for_each_record(key, step, record_count, [&](std::uint64_t record) {
-      if (count == records.size()) {
-        throw std::length_error("pergrad: poisson_sampling: more than " + std::to_string(records.size()) +
-                                " records were sampled and all must be used");
-      }
-      records[count++] = static_cast<std::uint32_t>(record);
-    });
-    return count;
   }
 
  private:
@@ -23716,6 +25075,26 @@ class poisson_sampling {
   std::uint64_t threshold_ = 0;
   bool everybody_ = false;
 };
+
+namespace unaccounted {
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
+/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
+/// std::out_of_range beyond 2^35 records.
+template <random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
+                                              std::uint32_t record_count) {
+  const auto stream = generator.stream(pergrad::detail::randomness::sampling, generator.next_step());
+  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
+                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
+  sampling.mark(stream, 0, bits);
+  std::vector<std::uint32_t> drawn;
+  poisson_sampling::visit_marked(bits, 0, record_count,
+                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  return drawn;
+}
+
+}  // namespace unaccounted
 
 }  // namespace pergrad::inline v0_1
 
@@ -23924,6 +25303,31 @@ class rdp_accountant {
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
 
+  /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
+  /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
+  /// 2021, arXiv:2008.11193). The best order afterwards makes none.
+  [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
+                                        pergrad::delta at) const {
+    const entry more{event, count};
+    return epsilon_from_rdp(order, total_at(order, &more), at);
+  }
+
+  /// The order that allows the most steps of `event` alone.
+  [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+    double best_order = orders().front();
+    double most_steps = -1;
+    for (const double order : orders()) {
+      const double cost = renyi_divergence(event, order) * margin;
+      const double conversion = std::log1p(-1 / order) - std::log(budget.delta.value() * order) / (order - 1);
+      const double steps = (budget.max_epsilon.value() - conversion) / std::max(cost, 1e-300);
+      if (steps > most_steps) {
+        most_steps = steps;
+        best_order = order;
+      }
+    }
+    return best_order;
+  }
+
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
   [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
@@ -24116,35 +25520,63 @@ class budget_exhausted : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// When the parameters of a run are chosen: noise, sampling, and when it stops.
+enum class run_plan {
+  beforehand,  ///< before the first step: the best order of all counts
+  on_the_way   ///< also from what was released: one order counts that is fixed before the first step (a Renyi filter)
+};
+
 /// An accountant with an optional budget.
 class privacy_accountant {
  public:
   privacy_accountant() = default;
-  explicit privacy_accountant(std::optional<privacy_budget> budget) : budget_{budget} {}
+  explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
+      : budget_{budget}, plan_{plan} {
+    if (plan == run_plan::on_the_way && !budget) {
+      throw std::invalid_argument(
+          "pergrad: a run that is planned on the way needs a budget: its order is fixed for it");
+    }
+  }
 
-  /// Makes later calls with this event cheap and free of allocation.
-  void prepare(const sampled_gaussian_event& event) { accountant_.prepare(event); }
+  /// Makes later calls with this event cheap and free of allocation. The first event fixes the order of a filter.
+  void prepare(const sampled_gaussian_event& event) {
+    accountant_.prepare(event);
+    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = rdp_accountant::order_for(*budget_, event);
+  }
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
-    return !budget_ || !accountant_.would_exceed(*budget_, event);
+    if (!budget_) return true;
+    if (order_ == 0) return !accountant_.would_exceed(*budget_, event);
+    return accountant_.epsilon_at_order(order_, event, 1, budget_->delta) <= budget_->max_epsilon.value();
   }
 
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget.
   void spend(const sampled_gaussian_event& event) {
     if (!budget_) {
       accountant_.record(event);
-    } else if (!accountant_.record_within(*budget_, event)) {
+    } else if (order_ == 0 ? !accountant_.record_within(*budget_, event) : !within(event)) {
       refuse();
+    } else if (order_ != 0) {
+      accountant_.record(event);
     }
   }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
   void record(const sampled_gaussian_event& event, std::uint64_t count) { accountant_.record(event, count); }
 
+  [[nodiscard]] run_plan plan() const noexcept { return plan_; }
+  /// The order of a filter; 0: none is fixed.
+  [[nodiscard]] double order() const noexcept { return order_; }
+  /// Goes on with a filter that an earlier part of the run has fixed. Precondition: order > 1.
+  void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
-  [[nodiscard]] double epsilon(pergrad::delta at) const { return accountant_.epsilon(at); }
+  /// What was spent so far. Of a run that is planned on the way, and of one whose end was chosen from what was
+  /// released, only the budget is a guarantee.
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    return order_ == 0 ? accountant_.epsilon(at) : accountant_.epsilon_at_order(order_, {0, 1}, 0, at);
+  }
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
 
  private:
@@ -24157,6 +25589,8 @@ class privacy_accountant {
   }
 
   std::optional<privacy_budget> budget_;
+  run_plan plan_ = run_plan::beforehand;
+  double order_ = 0;
   rdp_accountant accountant_;
 };
 
@@ -24381,6 +25815,32 @@ void load_parameters(Network& network, const std::string& path) {
 }  // namespace pergrad::inline v0_1
 // pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
 
+// pergrad/train/public_records.hpp - records that the caller says are public
+
+#include <ranges>
+
+namespace pergrad::inline v0_1 {
+
+/// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
+/// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
+/// one contiguous array.
+template <class View>
+class public_records {
+ public:
+  template <class Records>
+  explicit constexpr public_records(const Records& records) : view_{records} {}
+  [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
+
+ private:
+  View view_;
+};
+template <class Value, class Target>
+public_records(const dataset<Value, Target>&) -> public_records<dataset<Value, Target>>;
+template <std::ranges::contiguous_range Inputs>
+public_records(const Inputs&) -> public_records<std::span<const std::ranges::range_value_t<Inputs>>>;
+
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1 {
 
 /// Result of `evaluate_classifier`.
@@ -24389,10 +25849,11 @@ struct classifier_result {
   double mean_loss = 0;  ///< mean cross entropy
 };
 
-/// Runs a network forward over a whole data set. For PUBLIC data: on training data both numbers are private values.
-/// Throws std::invalid_argument if the records do not fit the network. An empty data set gives zeros.
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
 template <executor Executor, class Network>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
     evaluate_classifier(const Executor& executor, const Network& network,
                         const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
@@ -24423,10 +25884,22 @@ requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
   const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
   return {static_cast<double>(right) / total, loss / total};
 }
-/// Of a network that is explained to be wrong.
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
 template <executor Executor, class Network, class Records>
-requires(detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/, const Records& /*records*/) {
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
   return {};
 }
 
@@ -24454,21 +25927,28 @@ enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
 enum class clipping_kind { flat, per_layer, automatic, per_group };
 
-/// Options of `dp_sgd`. Those without a default must be set; the trainer's constructor names the first that is not.
-struct dp_sgd_options {
-  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum; not for per_group
+/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
+/// a constructor names the first that is not.
+struct private_options {
+  std::optional<l2_clip_norm> clip;            ///< C, the most that one record can add to a sum
   std::optional<noise_multiplier> noise;       ///< sigma; the noise's standard deviation is sigma times sensitivity
   std::optional<poisson_sampling> sampling;    ///< how records enter a batch, and what that costs
   std::optional<expected_batch_size> divisor;  ///< a public constant, never the drawn size
+  pergrad::max_batch max_batch{256};           ///< records a chunk; changes memory and rounding, not privacy
+  std::optional<record_capacity> capacity;     ///< records a sum is made for; from the divisor unless it is given
+  std::optional<privacy_budget> budget;        ///< steps beyond it are refused; room for one is required
+  run_plan plan = run_plan::beforehand;        ///< when noise, sampling and the end of the run are chosen
+};
+
+/// Options of `dp_sgd`.
+struct dp_sgd_options : private_options {
   std::optional<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;                   ///< of sgd
-  adam_options adam{};                   ///< of adam
-  pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
-  std::optional<privacy_budget> budget;  ///< steps beyond it are refused; room for one is required
-  bool private_metrics = false;          ///< keep losses and norms of the last step, for `unprotected::metrics`
+  double momentum = 0;           ///< of sgd
+  adam_options adam{};           ///< of adam
+  bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -24482,32 +25962,43 @@ struct step_metrics {
 
 namespace detail {
 
-/// Throws std::invalid_argument naming the first option that is missing or not for this kind of clipping; `groups` are
-/// the network's clipping groups. What single numbers may be is said where they are used.
+inline void require_option(bool given, const char* name) {
+  if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
+}
+[[noreturn]] inline void refuse_option(const std::string& what) {
+  throw std::invalid_argument("pergrad: private training: " + what);
+}
+
+/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
+/// said where they are used. A run without noise is for generators that are not private.
+inline const private_options& checked_options(const private_options& options, bool is_private) {
+  require_option(options.noise.has_value(), "noise");
+  if (is_private && options.noise->value() == 0) {
+    refuse_option("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
+  }
+  require_option(options.sampling.has_value(), "sampling");
+  require_option(options.divisor.has_value(), "divisor");
+  if (options.max_batch.count == 0) refuse_option("max_batch must be at least 1");
+  return options;
+}
+/// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
+/// groups.
 inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
-  const auto require = [](bool given, const char* name) {
-    if (!given) throw std::invalid_argument(std::string{"pergrad: dp_sgd: the option "} + name + " is not set");
-  };
-  const auto refuse = [](const std::string& what) { throw std::invalid_argument("pergrad: dp_sgd: " + what); };
   if (options.clipping == clipping_kind::per_group) {
-    if (options.clip) refuse("the option clip is not for clipping per group: group_bounds are its bounds");
-    require(!options.group_bounds.empty(), "group_bounds");
+    if (options.clip) refuse_option("the option clip is not for clipping per group: group_bounds are its bounds");
+    require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {
-      refuse("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
-             " bounds, the network has " + std::to_string(groups) + " clipping groups");
+      refuse_option("the option group_bounds has " + std::to_string(options.group_bounds.size()) +
+                    " bounds, the network has " + std::to_string(groups) + " clipping groups");
     }
   } else {
-    require(options.clip.has_value(), "clip");
-    if (!options.group_bounds.empty()) refuse("the option group_bounds is for clipping_kind::per_group only");
+    require_option(options.clip.has_value(), "clip");
+    if (!options.group_bounds.empty()) refuse_option("the option group_bounds is for clipping_kind::per_group only");
   }
   if (options.optimizer != optimizer_kind::sgd && options.momentum != 0) {
-    refuse("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
+    refuse_option("the option momentum is for optimizer_kind::sgd only: adam's is adam.beta1");
   }
-  require(options.noise.has_value(), "noise");
-  require(options.sampling.has_value(), "sampling");
-  require(options.divisor.has_value(), "divisor");
-  require(options.learning_rate.has_value(), "learning_rate");
-  if (options.max_batch.count == 0) refuse("max_batch must be at least 1");
+  require_option(options.learning_rate.has_value(), "learning_rate");
   return options;
 }
 
@@ -24523,17 +26014,17 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
   char text[240];
-  std::snprintf(
-      text, sizeof text,
-      "pergrad: dp_sgd: the option budget allows no step: it is epsilon %.6g at delta %.6g, and one step with "
-      "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-      budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
-      accountant.accountant().epsilon_after(event, 1, budget.delta));
+  std::snprintf(text, sizeof text,
+                "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
+                "one step with "
+                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                accountant.accountant().epsilon_after(event, 1, budget.delta));
   throw std::invalid_argument(text);
 }
 
 [[noreturn]] inline void refuse_records(const std::string& what) {
-  throw std::invalid_argument("pergrad: dp_sgd: " + what);
+  throw std::invalid_argument("pergrad: private training: " + what);
 }
 /// What of this can be said of all records at once.
 inline void require_fitting_counts(std::size_t records, std::size_t targets, std::size_t targets_per_record) {
@@ -24546,7 +26037,7 @@ inline void require_fitting_counts(std::size_t records, std::size_t targets, std
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
 template <class Network, class Loss, class Records>
 void require_fit_for_training(const Records& records) {
-  require_fit(records.input_shape(), Network::input_shape, "dp_sgd");
+  require_fit(records.input_shape(), Network::input_shape, "private training");
   require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
   for (std::size_t record = 0; record < records.size(); ++record) {
     records.require_valid(record);
@@ -24559,30 +26050,109 @@ void require_fit_for_training(const Records& records) {
 }  // namespace detail
 
 }  // namespace pergrad::inline v0_1
+// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by
+// hand have in common
+//
+// A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
+// memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
-namespace pergrad::inline v0_1 {
+namespace pergrad::inline v0_1::detail {
 
-namespace detail {
+/// The records of one step, in the order of the data set.
+class drawn_records {
+ public:
+  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
 
-// What follows is not inlined where it knows less than its caller: else each network's and each generator's trainer has
-// a copy.
+  /// Begins a step on a data set of so many records.
+  void begin(const poisson_sampling& sampling, const secret_stream& stream, std::uint64_t record_count) noexcept {
+    sampling_ = &sampling;
+    stream_ = stream;
+    record_count_ = record_count;
+    next_window_ = 0;
+    word_ = 0;
+    words_ = 0;
+    rest_ = 0;
+    records_.clear();
+  }
+  /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
+  /// fits(record) is false are left out and told to `left_out`.
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const host& crew, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    while (records_.size() < records_.capacity()) {
+      if (rest_ == 0 && !next_word(crew)) break;
+      const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
+      rest_ &= rest_ - 1;
+      if (record >= record_count_) continue;
+      if (fits(record)) {
+        records_.push_back(static_cast<std::uint32_t>(record));
+      } else {
+        left_out();
+      }
+    }
+    return records_;
+  }
 
-/// Marks which of the next records are drawn, as many as `bits` has room for: the words that hold them.
-[[gnu::noinline]] inline std::span<const std::uint64_t> mark_drawn(const host& crew, const poisson_sampling& sampling,
-                                                                   const layer_randomness& randomness,
-                                                                   std::uint64_t first, std::uint64_t record_count,
-                                                                   std::span<std::uint64_t> bits) {
-  constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
-  const std::uint64_t tasks = std::min<std::uint64_t>(64 * bits.size(), record_count + share - 1) / share;
-  crew.parallel(tasks, [&](std::size_t task, std::size_t) {
-    sampling.mark(*randomness.key, randomness.step, first + task * share, bits.subspan(task * share / 64, share / 64));
-  });
-  return bits.first(tasks * share / 64);
+ private:
+  /// The next 64 records of which any is drawn; false behind the last ones.
+  [[gnu::noinline]] bool next_word(const host& crew) {
+    while (true) {
+      while (++word_ < words_) {
+        rest_ = bits_[word_];
+        if (rest_ != 0) return true;
+      }
+      if (next_window_ >= record_count_) return false;
+      mark_window(crew);
+      word_ = ~std::size_t{0};
+    }
+  }
+  void mark_window(const host& crew) {
+    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    first_ = next_window_;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
+    const std::uint64_t tasks = (count + share - 1) / share;
+    crew.parallel(tasks, [&](std::size_t task, std::size_t) {
+      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+    });
+    words_ = tasks * share / 64;
+    next_window_ += 64 * bits_.size();
+  }
+
+  const poisson_sampling* sampling_ = nullptr;
+  secret_stream stream_;
+  std::uint64_t record_count_ = 0;
+  std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
+  std::uint64_t first_ = 0;                 ///< of the window
+  std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
+  std::size_t words_ = 0;                   ///< of the window
+  std::size_t word_ = 0;
+  std::uint64_t rest_ = 0;  ///< bits of the word that are still to be visited
+  std::vector<std::uint32_t> records_;
+};
+
+/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
+/// size is what it says, in whole physical batches; fewer where only so few are added up in floating point. Throws
+/// std::invalid_argument for a capacity of less than one batch.
+template <class Scalar>
+[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+  const std::size_t batch = options.max_batch.count;
+  if (options.capacity) {
+    if (options.capacity->count < batch) {
+      refuse_option("capacity must be at least max_batch, got " + std::to_string(options.capacity->count));
+    }
+    return *options.capacity;
+  }
+  const double expected = std::min(options.divisor->value(), 0x1p31);
+  const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
+  const record_capacity enough{(records + batch - 1) / batch * batch};
+  const record_capacity fewer{enough.count - batch};
+  const bool is_needed =
+      summation::of<Scalar>(enough.count).capacity == 0 && static_cast<double>(fewer.count) >= expected;
+  return is_needed ? fewer : enough;
 }
 
-/// What of a trainer knows its network's scalar only: the ledger, the records of a step and what is noted of them.
-template <class Scalar>
-class dp_sgd_state {
+/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+class private_run {
  public:
   /// Would one more step keep to the budget? Always true without one.
   [[nodiscard]] bool within_budget() const { return accountant_.within(event_); }
@@ -24591,97 +26161,96 @@ class dp_sgd_state {
   /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record.
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
 
  protected:
-  [[gnu::noinline]] dp_sgd_state(const dp_sgd_options& options, std::size_t clipping_groups)
-      : options_{checked_options(options, clipping_groups)},
-        accountant_{options.budget},
-        event_{options.sampling->event(*options.noise)} {
-    records_.reserve(options.max_batch.count);
-    if (options.private_metrics) {
-      losses_.resize(options.max_batch.count);
-      norms_.resize(options.max_batch.count);
-    }
-  }
-  /// The last part of construction: `sensitivity` is known from the options' clipping.
-  [[gnu::noinline]] void take(double sensitivity) {
+  [[gnu::noinline]] private_run(const private_options& options, bool is_private)
+      : sampling_{*checked_options(options, is_private).sampling},
+        accountant_{options.budget, options.plan},
+        event_{sampling_.event(*options.noise)},
+        drawn_{options.max_batch.count} {}
+  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
+  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  [[gnu::noinline]] void take(double sensitivity, double largest) {
     sensitivity_ = sensitivity;
-    clip_norm_ = options_.clip ? options_.clip->value() : sensitivity_;
-    const double deviation = options_.noise->value() * sensitivity_;
-    if (!(deviation <= static_cast<double>(std::numeric_limits<Scalar>::max()))) {
-      throw_invalid_argument({"pergrad: dp_sgd: noise times clip does not fit the network's scalar, got ", deviation});
+    const double deviation = event_.noise_multiplier * sensitivity_;
+    if (!(deviation <= largest)) {
+      refuse_option("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
 
-  /// Enters a step in the ledger, or refuses it.
-  void spend() {
+  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  template <class Generator>
+  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     accountant_.spend(event_);
-    metrics_ = {};
-    records_.clear();
+    const std::uint64_t step = generator.next_step();
+    drawn_.begin(sampling_, generator.stream(randomness::sampling, step), record_count);
+    return step;
   }
-  void end() {
-    if (options_.private_metrics) {
-      metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                    : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
-    }
+
+  poisson_sampling sampling_;
+  privacy_accountant accountant_;
+  sampled_gaussian_event event_;
+  double sensitivity_ = 0;  ///< of every sum
+  drawn_records drawn_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// What a trainer notes of the records of its last step.
+template <class Scalar>
+class step_notes {
+ public:
+  step_notes(bool wanted, std::size_t max_batch) : wanted_{wanted} {
+    losses_.resize(wanted ? max_batch : 0);
+    norms_.resize(wanted ? max_batch : 0);
   }
-  /// Puts every record of this step into `records_`, ascending, once all threads have looked for them; calls full(self)
-  /// when there is no room for one more, and leaves out those for which fits(self, record) is false. Without `fits` all
-  /// do.
-  [[gnu::noinline]] void collect(const host& crew, std::uint64_t record_count, void* self, void (*full)(void* self),
-                                 bool (*fits)(void* self, std::uint64_t record)) {
-    for (std::uint64_t first = 0; first < record_count; first += 64 * drawn_.size()) {
-      const auto marked = mark_drawn(crew, *options_.sampling, randomness_, first, record_count - first, drawn_);
-      poisson_sampling::visit_marked(marked, first, record_count, [&](std::uint64_t record) {
-        if (fits != nullptr && !fits(self, record)) {
-          leave_out();
-          return;
-        }
-        if (records_.size() == options_.max_batch.count) full(self);
-        records_.push_back(static_cast<std::uint32_t>(record));
-      });
-    }
+  [[nodiscard]] bool wanted() const noexcept { return wanted_; }
+  [[nodiscard]] const step_metrics& metrics() const noexcept { return metrics_; }
+  void begin() noexcept { metrics_ = {}; }
+  void end() noexcept {
+    if (!wanted_) return;
+    metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                  : metrics_.mean_loss / static_cast<double>(metrics_.batch_size);
   }
   void leave_out() noexcept {
-    if (!options_.private_metrics) return;
+    if (!wanted_) return;
     ++metrics_.batch_size;
     ++metrics_.non_finite;
     metrics_.mean_loss = std::numeric_limits<double>::quiet_NaN();
   }
-  [[gnu::noinline]] void note(std::span<const double> chunk_losses, std::span<const double> chunk_norms) {
-    for (std::size_t i = 0; i < chunk_losses.size(); ++i) {
-      const double finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
+  /// Room for those of a chunk.
+  [[nodiscard]] std::span<double> losses(std::size_t count) noexcept { return {losses_.data(), count}; }
+  [[nodiscard]] std::span<double> norms(std::size_t count) noexcept { return {norms_.data(), count}; }
+  /// Notes what lies there; above `clip_norm` a norm counts as clipped.
+  [[gnu::noinline]] void note(std::size_t count, double clip_norm) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto finite_before = static_cast<double>(metrics_.batch_size - metrics_.non_finite);
       ++metrics_.batch_size;
-      metrics_.mean_loss += chunk_losses[i];
-      if (!is_finite_norm<Scalar>(chunk_norms[i])) {
+      metrics_.mean_loss += losses_[i];
+      if (!is_finite_norm<Scalar>(norms_[i])) {
         ++metrics_.non_finite;
         continue;
       }
-      metrics_.mean_norm += (chunk_norms[i] - metrics_.mean_norm) / (finite_before + 1);
-      if (chunk_norms[i] > clip_norm_) ++metrics_.clipped;
+      metrics_.mean_norm += (norms_[i] - metrics_.mean_norm) / (finite_before + 1);
+      if (norms_[i] > clip_norm) ++metrics_.clipped;
     }
   }
 
-  dp_sgd_options options_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;
-  double sensitivity_ = 0;                   ///< of every sum
-  double clip_norm_ = 0;                     ///< above it, a norm counts as clipped
-  layer_randomness randomness_;              ///< of this step: what samples records and drives layers that are random
-  std::array<std::uint64_t, 1024> drawn_{};  ///< one bit a record, of 65,536 at a time
-  std::vector<std::uint32_t> records_;       ///< of the next physical batch
+ private:
+  bool wanted_;
   std::vector<double> losses_;
   std::vector<double> norms_;
   step_metrics metrics_;
 };
 
 template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
-  using state = dp_sgd_state<typename Network::scalar>;
-
+class dp_sgd_base : public private_run {
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
@@ -24689,22 +26258,21 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
   /// Whether a device does the steps.
   static constexpr bool on_a_device = device_executor<Executor>;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : state{options, clipping_groups<Network>},
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
+                                bool is_private)
+      : private_run{checked_options(options, clipping_groups<Network>), is_private},
+        options_{options},
+        notes_{options.private_metrics, options.max_batch.count},
         executor_{&executor},
         network_{&network},
         loss_{loss},
-        tape_{executor, options.max_batch},
-        update_{executor} {
-    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }));
+        tape_{executor, options.max_batch} {
+    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+         static_cast<double>(std::numeric_limits<scalar>::max()));
   }
 
-  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway.
-  [[nodiscard]] const private_gradient<Network>& last_update() const {
-    if constexpr (on_a_device) part_->fetch_update(gradient_access::values(update_));
-    return update_;
-  }
+  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
   void set_learning_rate(learning_rate rate) {
@@ -24727,29 +26295,23 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
   /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
   class lent_memory {
    public:
-    lent_memory(bounded_total<Network>& total, private_gradient<Network>& update) noexcept
-        : total_{total}, update_{update} {
-      gradient_access::exchange_memory(total_, update_);
+    lent_memory(bounded_total<Network>& total, sum_memory<scalar>& update) noexcept : total_{total}, update_{update} {
+      total_access::exchange_memory(total_, update_);
     }
     lent_memory(const lent_memory&) = delete;
     lent_memory& operator=(const lent_memory&) = delete;
     ~lent_memory() {
-      if (!released_) std::ranges::fill(gradient_access::values(total_), scalar{0});
-      gradient_access::exchange_memory(total_, update_);
+      if (!released_) std::ranges::fill(total_access::floating(total_), scalar{0});
+      total_access::exchange_memory(total_, update_);
     }
     void holds_what_was_released() noexcept { released_ = true; }
 
    private:
     bounded_total<Network>& total_;
-    private_gradient<Network>& update_;
+    sum_memory<scalar>& update_;
     bool released_ = false;
   };
 
-  [[nodiscard]] static bool fits(const dataset<input_value, target>& records, std::size_t record) noexcept {
-    return fits_the_trainer<Network, Loss>(records, record);
-  }
-  using state::losses_, state::metrics_, state::norms_, state::options_, state::randomness_, state::records_;
-  using state::sensitivity_;
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
@@ -24768,18 +26330,18 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
     }
   }
   using part_type = typename decltype(kind_of_part())::type;
-  void make_part(const chacha_key& key) {
+  void make_part() {
     if constexpr (on_a_device) {
       if (options_.optimizer == optimizer_kind::adam) {
         require_adam_options(options_.adam);
       } else {
         require_momentum(options_.momentum);
       }
-      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, key, sensitivity_);
+      part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, sensitivity_);
       with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
     } else {
-      part_ = std::make_unique<part_type>(
-          part_type{gradient_access::total_without_memory<Network>(), make_optimizer(options_)});
+      part_ = std::make_unique<part_type>(part_type{
+          total_access::total_without_memory<Network>(capacity_for<scalar>(options_)), make_optimizer(options_)});
     }
   }
 
@@ -24809,88 +26371,65 @@ class dp_sgd_base : public dp_sgd_state<typename Network::scalar> {
     return with_clipped(per_sample_gradients(*network_, loss_, empty, tape_), f);
   }
 
-  /// A step whose generator is known by its function only: the step does not have to be compiled for each of them.
-  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const chacha_key& key,
-                                        void* generator, std::uint64_t (*next_step)(void* generator)) {
-    begin(records);
-    randomness_ = {&key, next_step(generator)};
-    part_->prepare(records);
-    add_chunks(records);
-    run_on_device(true, next_step(generator));
-    this->end();
+  /// Looks at the records if it has not seen them.
+  void look_at(const dataset<input_value, target>& records) {
+    if (checked_ && checked_->same_view(records)) return;
+    checked_.reset();
+    require_fit_for_training<Network, Loss>(records);
+    checked_ = records;
   }
-  /// Enters the step in the ledger, and looks at the records if it has not seen them.
-  void begin(const dataset<input_value, target>& records) {
-    if (!checked_ || !checked_->same_view(records)) {
-      checked_.reset();
-      require_fit_for_training<Network, Loss>(records);
-      checked_ = records;
-    }
-    this->spend();
+  /// The next records of this step.
+  [[nodiscard]] std::span<const std::uint32_t> next_records(const dataset<input_value, target>& records) {
+    return drawn_.next(
+        crew_of(*executor_),
+        [&](std::uint64_t record) { return on_a_device || fits_the_trainer<Network, Loss>(records, record); },
+        [&] { notes_.leave_out(); });
   }
-  void run_on_device(bool last, std::uint64_t noise_step) {
-    part_->run(records_, last, noise_step);
-    if (options_.private_metrics) {
-      const std::span<double> chunk_losses{losses_.data(), records_.size()};
-      const std::span<double> chunk_norms{norms_.data(), records_.size()};
-      part_->fetch_facts(chunk_losses, chunk_norms);
-      this->note(chunk_losses, chunk_norms);
+  [[nodiscard]] double clip_norm() const noexcept { return options_.clip ? options_.clip->value() : sensitivity_; }
+
+  /// All chunks of a step, and its noise under `noise`.
+  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const secret_stream& noise) {
+    part_->prepare(records, noise);
+    std::span<const std::uint32_t> drawn = next_records(records);
+    // The last chunk brings the noise along, and an empty batch is one as well.
+    while (drawn.size() == options_.max_batch.count) {
+      chunk_on_device(drawn, nullptr);
+      drawn = next_records(records);
     }
-    records_.clear();
+    chunk_on_device(drawn, &noise);
+  }
+  void chunk_on_device(std::span<const std::uint32_t> drawn, const secret_stream* noise) {
+    part_->run(drawn, noise);
+    if (!notes_.wanted()) return;
+    part_->fetch_facts(notes_.losses(drawn.size()), notes_.norms(drawn.size()));
+    notes_.note(drawn.size(), clip_norm());
   }
 
-  /// All records of this step, in chunks but for the last ones, which stay in `records_`.
-  void add_chunks(const dataset<input_value, target>& records) {
-    struct step_type {
-      dp_sgd_base* trainer;
-      const dataset<input_value, target>* records;
-    } step{this, &records};
-    bool (*fits_here)(void*, std::uint64_t) = nullptr;
-    if constexpr (!on_a_device) {
-      fits_here = [](void* self, std::uint64_t record) {
-        return fits(*static_cast<step_type*>(self)->records, record);
-      };
-    }
-    this->collect(
-        detail::crew_of(*executor_), records.size(), &step,
-        [](void* self) {
-          const auto* mine = static_cast<const step_type*>(self);
-          mine->trainer->add_chunk(*mine->records);
-        },
-        fits_here);
-  }
-
-  void add_chunk(const dataset<input_value, target>& records) {
-    if (records_.empty()) return;
-    if constexpr (on_a_device) {
-      run_on_device(false, 0);
-    } else {
-      add_chunk_on_host(records);
+  /// All chunks of a step, into the total.
+  [[gnu::noinline]] void add_chunks(const dataset<input_value, target>& records, const layer_randomness& randomness) {
+    for (auto drawn = next_records(records); !drawn.empty(); drawn = next_records(records)) {
+      const batch<Network, Loss> chunk{records, drawn};
+      const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness);
+      with_clipped(gradients_of_chunk, [&](const auto& sum) {
+        if (!notes_.wanted()) {
+          evaluate_into(*executor_, accumulate(part_->total, sum));
+          return;
+        }
+        const auto gradients = sum.leaf();
+        unprotected::evaluate_into(*executor_, accumulate(part_->total, sum),
+                                   assign(notes_.losses(chunk.size()), pergrad::losses(gradients)),
+                                   assign(notes_.norms(chunk.size()), l2_norms(gradients)));
+        notes_.note(chunk.size(), clip_norm());
+      });
     }
   }
-  void add_chunk_on_host(const dataset<input_value, target>& records) {
-    const batch<Network, Loss> chunk{records, records_};
-    const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, tape_).with(randomness_);
-    with_clipped(gradients_of_chunk, [&](const auto& sum) {
-      if (!options_.private_metrics) {
-        evaluate_into(*executor_, accumulate(part_->total, sum));
-        return;
-      }
-      const auto gradients = sum.leaf();
-      const std::span<double> chunk_losses{losses_.data(), chunk.size()};
-      const std::span<double> chunk_norms{norms_.data(), chunk.size()};
-      unprotected::evaluate_into(*executor_, accumulate(part_->total, sum), assign(chunk_losses, losses(gradients)),
-                                 assign(chunk_norms, l2_norms(gradients)));
-      this->note(chunk_losses, chunk_norms);
-    });
-    records_.clear();
-  }
 
+  dp_sgd_options options_;
+  step_notes<scalar> notes_;
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
   tape<Network> tape_;
-  mutable private_gradient<Network> update_;             ///< of a device: fetched when somebody asks
   std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
   std::unique_ptr<part_type> part_;                      ///< refers to the tape and the options, so it goes first
 };
@@ -24924,7 +26463,6 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
   using base::epsilon;
-  using base::last_update;
   using base::on_a_device;
   using base::options;
   using base::records_changed;
@@ -24936,8 +26474,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// budget that is less than what one step costs.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
          Generator generator = Generator{})
-      : base{executor, network, loss, chosen}, generator_{std::move(generator)} {
-    this->make_part(generator_.key());
+      : base{executor, network, loss, chosen, is_private}, update_{executor}, generator_{std::move(generator)} {
+    this->make_part();
   }
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
@@ -24948,37 +26486,45 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
+    this->look_at(records);
+    this->notes_.begin();
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     if constexpr (on_a_device) {
-      this->step_on_device(records, generator_.key(), &generator_,
-                           [](void* generator) { return static_cast<Generator*>(generator)->next_step(); });
+      this->step_on_device(records, generator_.stream(detail::randomness::noise, generator_.next_step()));
     } else {
-      this->begin(records);
-      this->randomness_ = {&generator_.key(), generator_.next_step()};
-      step_on_host(records);
-      this->end();
+      step_on_host(records, layer_randomness{generator_.stream(detail::randomness::layers, step)});
     }
+    this->notes_.end();
+  }
+  /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
+  /// failed halfway.
+  [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
+    if constexpr (on_a_device) this->part_->fetch_update(detail::total_access::values(update_));
+    return update_;
   }
 
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
 
-  void step_on_host(const dataset<input_value, target>& records) {
+  void step_on_host(const dataset<input_value, target>& records, const layer_randomness& randomness) {
     bounded_total<Network>& total = this->part_->total;
-    typename base::lent_memory lent{total, this->update_};
-    total.clear(this->sensitivity_);
-    this->add_chunks(records);
-    this->add_chunk(records);
-    const auto noised = total + gaussian_noise(*this->options_.noise, generator_);
+    typename base::lent_memory lent{total, detail::total_access::memory(update_)};
+    total.clear();
+    detail::total_access::state(total).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
+    this->add_chunks(records, randomness);
     std::visit(
         [&](auto& optimizer) {
-          optimizer_access::release_in_place(optimizer, *this->executor_, *this->network_, total, noised,
-                                             *this->options_.divisor);
+          detail::release_total<Network>(
+              detail::crew_of(*this->executor_), total, detail::noise_of<Generator>{*this->options_.noise, &generator_},
+              1, detail::total_access::floating(total).data(),
+              optimizer_access::beginning(optimizer, *this->network_, *this->options_.divisor));
         },
         this->part_->optimizer);
     lent.holds_what_was_released();
   }
 
+  mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
 };
 
@@ -25022,7 +26568,7 @@ namespace unprotected {
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
 template <class Network, class Loss, class Generator, class Executor>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
-  return trainer.metrics_;
+  return trainer.notes_.metrics();
 }
 
 }  // namespace unprotected
@@ -25052,11 +26598,11 @@ struct no_loss {
 
 }  // namespace detail
 
-/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that lie one after the other
-/// in `inputs`; `lengths`: one a record where they vary. For PUBLIC data: outputs for training records are private
-/// values. On the host. Allocates. Throws std::invalid_argument or std::out_of_range as `dataset` does.
+namespace unprotected {
+
+/// The same for records of any kind: outputs for training records are private values.
 template <class Network>
-requires(!detail::is_explained<Network>)
+requires(!pergrad::detail::is_explained<Network>)
     [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
                                                                 std::span<const typename Network::input_value> inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
@@ -25073,12 +26619,263 @@ requires(!detail::is_explained<Network>)
     for (std::size_t i = first; i < std::min(first + chunk, records.size()); ++i) {
       ids.push_back(static_cast<std::uint32_t>(i));
     }
-    const batch<Network, detail::no_loss> samples{records, ids};
-    const auto gradients = per_sample_gradients(network, detail::no_loss{}, samples, tape);
+    const batch<Network, pergrad::detail::no_loss> samples{records, ids};
+    const auto gradients = per_sample_gradients(network, pergrad::detail::no_loss{}, samples, tape);
     const auto here = std::span{found}.subspan(first * outputs_per_record, ids.size() * outputs_per_record);
     unprotected::evaluate_into(executor, here, outputs(gradients));
   }
   return found;
+}
+
+}  // namespace unprotected
+
+/// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
+/// after the other in an array of inputs; `lengths`: one a record where they vary. On the host. Allocates. Throws
+/// std::invalid_argument or std::out_of_range as `dataset` does.
+template <class Network, class Inputs>
+requires(!detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
+                                                                const public_records<Inputs>& inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
+  return unprotected::predict(executor, network, inputs.view(), lengths);
+}
+/// Of inputs that nobody says are public, and of a network that is explained to be wrong.
+template <class Network, class Inputs>
+[[nodiscard]] std::vector<float> predict(const host& /*executor*/, const Network& /*network*/, const Inputs& /*inputs*/,
+                                         std::span<const std::uint32_t> /*lengths*/ = {}) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/private_loop.hpp - a private training loop by hand, as safe as the trainer
+//
+//   while (loop.within_budget()) {
+//     auto step = loop.begin(records);                                    // into the ledger, then the draw
+//     while (step.next()) {                                               // physical batches
+//       const auto g = step.gradients();
+//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
+//       bound
+//     }
+//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
+//     ...)
+//   }
+//
+// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
+// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
+// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
+// looked at, and what becomes of what was released.
+
+namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
+namespace detail {
+struct step_access;
+}
+
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; refers to the
+/// loop. The step is in the ledger, whatever becomes of it.
+template <class Loop>
+class private_step {
+ public:
+  using network_type = typename Loop::network_type;
+  using loss_type = typename Loop::loss_type;
+  using generator_type = typename Loop::generator_type;
+
+  private_step(private_step&& other) noexcept : loop_{std::exchange(other.loop_, nullptr)} {}
+  private_step& operator=(private_step&& other) noexcept {
+    loop_ = std::exchange(other.loop_, nullptr);
+    return *this;
+  }
+  private_step(const private_step&) = delete;
+  private_step& operator=(const private_step&) = delete;
+  ~private_step() = default;
+
+  /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
+  /// values. Throws std::logic_error if the batch before is not in the sum yet.
+  [[nodiscard]] bool next() { return loop().next_batch(); }
+  /// The lazy per-sample gradients of this physical batch, with the step's randomness inside layers.
+  [[nodiscard]] auto gradients() { return loop().gradients(); }
+
+ private:
+  template <class, class, random_generator, executor>
+  friend class private_loop;
+  friend struct detail::step_access;
+  template <class Sum, class Net, class Step>
+  friend class detail::chunk_of_step;
+  template <class, class>
+  friend class optimizer_steps;
+  using access = detail::step_access;
+  explicit private_step(Loop& loop) noexcept : loop_{&loop} {}
+  [[nodiscard]] Loop& loop() const {
+    if (loop_ == nullptr)
+      throw std::logic_error("pergrad: a private_step was used after it was moved from or released");
+    return *loop_;
+  }
+  Loop* loop_;
+};
+
+/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
+/// as `private_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
+class private_loop : private detail::private_run {
+  using base = detail::private_run;
+
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  using generator_type = Generator;
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+  using target = target_of<Loss, scalar>;
+  using step_type = private_step<private_loop>;
+  /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::epsilon;
+  using base::steps;
+  using base::within_budget;
+
+  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
+  /// one step costs.
+  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+               Generator generator = Generator{})
+      : base{chosen, is_private},
+        options_{chosen},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, chosen.max_batch},
+        total_{executor, detail::capacity_for<scalar>(chosen)},
+        generator_{std::move(generator)} {
+    detail::require_option(chosen.clip.has_value(), "clip");
+    take(chosen.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
+  private_loop(const private_loop&) = delete;
+  private_loop& operator=(const private_loop&) = delete;
+  ~private_loop() = default;
+
+  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
+  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
+  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
+  [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
+    if (!records_ || !records_->same_view(records)) {
+      records_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
+      records_ = records;
+    }
+    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    randomness_ = layer_randomness{generator_.stream(detail::randomness::layers, step)};
+    total_.clear();
+    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    batch_.reset();
+    state_ = batch_state::in_the_sum;
+    return step_type{*this};
+  }
+
+ private:
+  template <class>
+  friend class private_step;
+  friend struct detail::step_access;
+  enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
+
+  [[nodiscard]] bool next_batch() {
+    if (state_ == batch_state::waiting) {
+      throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
+    }
+    const auto drawn = drawn_.next(
+        detail::crew_of(*executor_),
+        [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
+    if (drawn.empty()) {
+      batch_.reset();
+      state_ = batch_state::none_left;
+      return false;
+    }
+    batch_.emplace(*records_, drawn);
+    state_ = batch_state::waiting;
+    return true;
+  }
+  [[nodiscard]] auto gradients() {
+    if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
+    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+  }
+  /// Throws std::logic_error unless these gradients are those of the batch that waits.
+  void admit(const batch<Network, Loss>* samples) {
+    if (!batch_ || samples != &*batch_ || state_ != batch_state::waiting) {
+      throw std::logic_error(
+          "pergrad: private_step: each physical batch goes into the sum once, as step.gradients() gives it");
+    }
+  }
+
+  private_options options_;
+  const Executor* executor_;
+  const Network* network_;
+  [[no_unique_address]] Loss loss_;
+  tape<Network> tape_;
+  bounded_total<Network> total_;
+  layer_randomness randomness_;
+  std::optional<dataset<input_value, target>> records_;
+  std::optional<batch<Network, Loss>> batch_;
+  batch_state state_ = batch_state::none_left;
+  Generator generator_;
+};
+
+template <class Network, class Loss>
+private_loop(const host&, const Network&, Loss, const private_options&) -> private_loop<Network, Loss>;
+
+namespace detail {
+
+/// The library's own way into a step.
+struct step_access {
+  template <class Loop>
+  [[nodiscard]] static Loop& loop(const private_step<Loop>& step) {
+    return step.loop();
+  }
+  template <class Loop>
+  [[nodiscard]] static auto& total(const private_step<Loop>& step) {
+    return step.loop().total_;
+  }
+  template <class Loop>
+  static void admit(const private_step<Loop>& step, const auto* samples) {
+    step.loop().admit(samples);
+  }
+  template <class Loop>
+  static void is_in_the_sum(const private_step<Loop>& step) {
+    step.loop().state_ = Loop::batch_state::in_the_sum;
+  }
+  /// The step's sum with its noise. The step is used up. Throws std::logic_error before all of its batches are in the
+  /// sum.
+  template <class Loop>
+  [[nodiscard]] static auto consume(private_step<Loop>&& step) {
+    Loop& loop = step.loop();
+    if (loop.state_ != Loop::batch_state::none_left) {
+      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
+    }
+    step.loop_ = nullptr;
+    return noised_total<typename Loop::network_type, typename Loop::generator_type>{
+        &loop.total_, {*loop.options_.noise, &loop.generator_}};
+  }
+  template <class Loop>
+  [[nodiscard]] static expected_batch_size divisor(const private_step<Loop>& step) {
+    return *step.loop().options_.divisor;
+  }
+};
+
+}  // namespace detail
+
+/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
+/// throws, and std::logic_error before all of its physical batches are in the sum.
+template <executor Executor, class Network, class Loop>
+void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
+                   private_step<Loop>&& step) {
+  detail::release_into(executor, update, detail::step_access::consume(std::move(step)));
+}
+template <executor Executor, class Network, bool IsPrivate, class Loop>
+void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
+                   const private_step<Loop>& /*step*/) {
+  static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
 }
 
 }  // namespace pergrad::inline v0_1
@@ -25385,6 +27182,22 @@ using rounded::square_root;
   if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
   return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
 }
+/// The nearest integer; where there are two, the even one.
+[[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __float2ll_rn(x);
+#else
+  return __builtin_llrintf(x);
+#endif
+}
+[[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(double x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __double2ll_rn(x);
+#else
+  return __builtin_llrint(x);
+#endif
+}
+
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 
@@ -25885,22 +27698,34 @@ struct gemm_kernel {
     number /= row_count;
     const int column_tile = number % column_count;
     const int z = number / column_count;
+    if (!problem.wanted(z, column_tile * Tiles::columns)) return;
+    const int depth = problem.depth(z);
+    if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
+      const int part = problem.part_depth();
+      for (int first = 0; first == 0 || first < depth; first += part) {
+        form(block, z, row_tile, column_tile, first, smaller_of(first + part, depth));
+      }
+    } else {
+      form(block, z, row_tile, column_tile, 0, depth);
+    }
+  }
+
+ private:
+  template <class Block>
+  PERGRAD_HD void form(const Block& block, int z, int row_tile, int column_tile, int first, int depth) const {
     const int row = row_tile * Tiles::rows;
     const int column = column_tile * Tiles::columns;
-    if (!problem.wanted(z, column)) return;
-    const int depth = problem.depth(z);
-
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<registers<Scalar, Tiles::own_rows * Tiles::own_columns>> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
       fetched_right right;
-      fetch(left, right, t, z, row, column, 0, depth);
+      fetch(left, right, t, z, row, column, first, depth);
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = 0; begin < depth; begin += Tiles::depth, stage ^= 1) {
+    for (int begin = first; begin < depth; begin += Tiles::depth, stage ^= 1) {
       const int next = begin + Tiles::depth;
       block.each([&](int t) {
         fetched_left left;
@@ -25915,13 +27740,19 @@ struct gemm_kernel {
       typename Block::template local<double> own;
       block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
       const double total = block.sum(own, shared.partial);
-      block.once([&] { problem.store_square(z, row_tile + row_count * column_tile, total); });
+      block.once([&] { problem.store_square(z, row_tile + row_tiles() * column_tile, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
     }
   }
 
- private:
+  static constexpr bool in_parts = [] {
+    if constexpr (requires { Problem::in_parts; }) {
+      return Problem::in_parts;
+    } else {
+      return false;
+    }
+  }();
   static constexpr int left_each = Tiles::rows * Tiles::depth / threads;
   static constexpr int right_each = Tiles::columns * Tiles::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
@@ -26013,14 +27844,20 @@ struct gemm_kernel {
       }
     }
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
+                         [[maybe_unused]] bool is_first) const noexcept {
     PERGRAD_UNROLL
     for (int i = 0; i < Tiles::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Tiles::own_columns; ++j) {
         const int r = row + own_row(i);
         const int c = column + own_column(j);
-        if (r < problem.rows() && c < problem.columns()) problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
+        if (r >= problem.rows() || c >= problem.columns()) continue;
+        if constexpr (in_parts) {
+          problem.store_part(z, r, c, sums[i * Tiles::own_columns + j], is_first);
+        } else {
+          problem.store(z, r, c, sums[i * Tiles::own_columns + j]);
+        }
       }
     }
   }
@@ -26147,15 +27984,18 @@ struct affine_adjoint {
 };
 
 /// Rows: outputs; columns: the view; depth: (sample of the lane, position). With DepthFirst = 1 neighbouring threads
-/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position.
-template <class Scalar, int DepthFirst>
+/// read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A `Sum` of
+/// integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
+template <class Scalar, class Sum, int DepthFirst>
 struct affine_sums {
+  static constexpr bool in_parts = std::is_integral_v<Sum>;
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = DepthFirst != 0;
   static constexpr bool right_depth_first = DepthFirst != 0;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b
-  Scalar* lanes = nullptr;          ///< of the layer's first weight, in lane 0
+  Scalar to_grid = 1;               ///< of integers: steps of a unit
+  Sum* lanes = nullptr;             ///< of the layer's first weight, in lane 0
   std::int64_t lane_stride = 0;
   int lane_count = 1;
 
@@ -26167,10 +28007,12 @@ struct affine_sums {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(lane_count));
     return lane >= at ? lane - at : lane - at + lane_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+  [[nodiscard]] PERGRAD_HD int lane_samples(int z) const noexcept {
     const int left = on.samples() - first_sample(z % lane_count);
-    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count * on.map.positions.value();
+    return left <= 0 ? 0 : (left + lane_count - 1) / lane_count;
   }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return lane_samples(z) * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
@@ -26188,13 +28030,21 @@ struct affine_sums {
     return factors[b] == 0 ? Scalar{0} : on.view(z / lane_count, b, t, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
-    return state().first != 0 ? Scalar{0} : *result(z, row, column);
+    if constexpr (in_parts) {
+      return 0;
+    } else {
+      return state().first != 0 ? Scalar{0} : *result(z, row, column);
+    }
   }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
+  PERGRAD_HD void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
+    Sum& to = *result(z, row, column);
+    to = (is_first && state().first != 0 ? 0 : to) + to_integer(multiply(value, to_grid));
+  }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
-  [[nodiscard]] PERGRAD_HD Scalar* result(int z, int row, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return lanes + z % lane_count * lane_stride + (z / lane_count * rows() + row) * columns() + column;
   }
 };
@@ -26974,8 +28824,15 @@ class staging {
     check(cudaEventRecord(events_[current_].get(), stream), "cudaEventRecord");
     const std::size_t next = (current_ + 1) % segments;
     cudaEvent_t const done = events_[next].get();
-    // An event that was never recorded counts as done.
-    if (cudaEventQuery(done) != cudaSuccess) check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    // An event that was never recorded counts as done. One that is not done counts as an error to the runtime, which a
+    // later call would find.
+    const cudaError_t state = cudaEventQuery(done);
+    if (state == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      check(cudaEventSynchronize(done), "cudaEventSynchronize");
+    } else {
+      check(state, "cudaEventQuery");
+    }
     current_ = next;
     used_ = 0;
   }
@@ -27080,8 +28937,14 @@ class cuda_device {
           cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
           "cudaFuncSetAttribute");
     }
-    stub<<<static_cast<unsigned>(blocks), static_cast<unsigned>(Kernel::threads), shared, stream_>>>(kernel);
-    cuda_detail::check(cudaGetLastError(), "launch of a kernel");
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3{static_cast<unsigned>(blocks)};
+    how.blockDim = dim3{static_cast<unsigned>(Kernel::threads)};
+    how.dynamicSmemBytes = shared;
+    how.stream = stream_;
+    // Its own return code: what cudaGetLastError knows may be of another call.
+    void* arguments[] = {const_cast<Kernel*>(&kernel)};
+    cuda_detail::check(cudaLaunchKernelExC(&how, reinterpret_cast<const void*>(stub), arguments), "launch of a kernel");
   }
 
   template <class Function>
@@ -27153,21 +29016,32 @@ static_assert(device<cuda_device>);
 // weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
 // words. The trainer's step (trainer.hpp) does not come back.
 
-// pergrad/cuda/kernels/noise_update.hpp - one sweep over the parameters: lanes of the sum, noise, update
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): lanes of integer sums, noise,
+// update, in one sweep over the parameters
 //
-//   s = ((lane_0 + lane_1) + lane_2) + ...;  r = fma(deviation, z, s);  parameters <- rule(r)
+//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
-// Noise is never stored: a block makes one tile of 512 Gaussians (privacy/noise.hpp says from which words) and uses
-// them. 32 threads make 32 ChaCha20 blocks of the tile while the others read the lanes; then each of 256 threads turns
-// two words into two Gaussians, or makes the block of a third one where the first is small. So its bits are those of
-// `add_gaussian`, and the update's those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the
-// same numbers.
+// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words)
+// and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads
+// turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone
+// and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those
+// of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 
 namespace pergrad::inline v0_1::on_device {
 
 /// ChaCha20's state for a key and a nonce, with block counter 0. Whoever reads it knows the key.
 struct random_stream {
   std::uint32_t words[16];
+};
+
+/// What hands the words of a secret stream to a device.
+struct stream_upload {
+  /// With step 0: steps are told to each kernel.
+  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream& stream,
+                                           random_purpose purpose) noexcept;
+  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream& stream) noexcept {
+    return stream.step_;
+  }
 };
 
 /// The stream of one purpose and step.
@@ -27179,6 +29053,11 @@ struct random_stream {
   for (std::size_t i = 0; i < 8; ++i) stream.words[4 + i] = key.words[i];
   for (std::size_t i = 0; i < 3; ++i) stream.words[13 + i] = nonce.words[i];
   return stream;
+}
+
+inline random_stream stream_upload::words(const pergrad::detail::secret_stream& stream,
+                                          random_purpose purpose) noexcept {
+  return make_stream(stream.key(), purpose, 0);
 }
 
 /// The same key and purpose at another step.
@@ -27197,20 +29076,8 @@ PERGRAD_HD inline void make_random_block(const random_stream& stream, std::uint3
   block[12] += counter;
 }
 
-/// Word `word` of that block. An index would put the block into memory.
-[[nodiscard]] PERGRAD_HD inline std::uint32_t random_word(const random_stream& stream, std::uint32_t counter,
-                                                          int word) noexcept {
-  std::uint32_t block[16];
-  make_random_block(stream, counter, block);
-  std::uint32_t chosen = 0;
-  PERGRAD_UNROLL
-  for (int i = 0; i < 16; ++i) chosen = i == word ? block[i] : chosen;
-  return chosen;
-}
-
-/// Which rule of optim/rules.hpp `update_kernel` applies.
+/// Which rule of optim/rules.hpp `release_kernel` applies.
 namespace update {
-inline constexpr int release_only = 0;  ///< none: the sum, divided by `divisor`, is written to `released`
 inline constexpr int sgd = 1;
 inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
@@ -27219,95 +29086,46 @@ inline constexpr int adam = 3;
 /// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
 /// rate and correction that optim/rules.hpp speaks of.
 template <class Scalar>
-struct update_settings {
+struct release_settings {
   random_stream noise;  ///< of the purpose gradient_noise and step 0
-  Scalar deviation;     ///< of the noise, rounded up
-  double divisor;       ///< of release_only, as the host's `noised_sum / divisor`
-  double scale;         ///< of the others: the gradient's public factor
+  double sigma;         ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid;
+  double scale;  ///< the gradient's public factor
   Scalar momentum;
   double beta1;
   double beta2;
   double stability;
 };
 
-/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
+/// What both kernels of a release read and write.
 template <class Scalar>
-struct update_kernel {
-  static constexpr int threads = 256;
-  static constexpr int tile = static_cast<int>(pergrad::detail::gaussian_tile);
-  static_assert(tile == 2 * threads);
-  static constexpr int part = 16 * 16 + 16;  // words of 16 blocks, and 16 more so that two parts meet no bank twice
-  struct shared_type {
-    std::uint32_t words[2 * part];
-  };
+struct release_work {
+  const step_state* state;  ///< a state that is not the last of its batch: the kernels do nothing
+  release_settings<Scalar> settings;
+  const std::int64_t* lanes;  ///< steps of the grid; lane l of element e at [l * lane_stride + e]
+  int lane_count;             ///< at least 1
+  std::int64_t lane_stride;   ///< at least `count`
+  std::int64_t count;         ///< elements, at most `gaussians_per_step`
+  Scalar* parameters;
+  Scalar* first;           ///< velocity or first moment
+  Scalar* second;          ///< second moment
+  Scalar* released;        ///< gets the released values
+  unsigned char* is_open;  ///< one a pair: its rounding is not proven
+  int rule;                ///< one of `update::`
 
-  const step_state* state;  ///< a state that is not the last of its batch: the kernel does nothing
-  update_settings<Scalar> settings;
-  const Scalar* lanes;       ///< lane l of element e at [l * lane_stride + e]
-  int lane_count;            ///< at least 1
-  std::int64_t lane_stride;  ///< at least `count`
-  std::int64_t count;        ///< elements, at most `gaussians_per_step`
-  Scalar* parameters;        ///< not used by release_only
-  Scalar* first;             ///< velocity or first moment
-  Scalar* second;            ///< second moment
-  Scalar* released;          ///< gets the noised sums; nullptr: nobody asked
-  int rule;                  ///< one of `update::`
-  int noise;                 ///< 0: none
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, tile); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<Scalar, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * tile;
-    block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        if (element < count) sums[t][half] = sum_of_lanes(element);
-      }
-      if (noise != 0 && t < 32) {
-        std::uint32_t words[16];
-        make_random_block(at_step(settings.noise, state->noise_step),
-                          static_cast<std::uint32_t>(48 * block.index() + t), words);
-        for (int row = 0; row < 16; ++row) shared.words[t / 16 * part + 16 * row + t % 16] = words[row];
-      }
-    });
-    block.each([&](int t) {
-      float gaussians[2] = {0, 0};
-      if (noise != 0) {
-        const std::uint32_t words[2] = {shared.words[t], shared.words[part + t]};
-        float y = pergrad::detail::short_uniform<1>(words[0], words[1]);
-        if (words[0] < pergrad::detail::first_long_radius) {
-          const auto third = random_word(at_step(settings.noise, state->noise_step),
-                                         static_cast<std::uint32_t>(48 * block.index() + 32 + t % 16), t / 16);
-          y = pergrad::detail::long_uniform(words[0], words[1], third);
-        }
-        pergrad::detail::box_muller<1>(y, words[1], gaussians[0], gaussians[1]);
-      }
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        if (element >= count) continue;
-        Scalar value = sums[t][half];
-        if (noise != 0) value = fma(settings.deviation, static_cast<Scalar>(gaussians[half]), value);
-        use(element, value);
-      }
-    });
-  }
-
- private:
-  [[nodiscard]] PERGRAD_HD Scalar sum_of_lanes(std::int64_t element) const noexcept {
-    Scalar sum = lanes[element];
-    for (int lane = 1; lane < lane_count; ++lane) sum = add(sum, lanes[lane * lane_stride + element]);
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
+    if (element >= count) return 0;
+    std::int64_t sum = lanes[element];
+    for (int lane = 1; lane < lane_count; ++lane) sum += lanes[lane * lane_stride + element];
     return sum;
   }
-  PERGRAD_HD void use(std::int64_t element, Scalar value) const noexcept {
-    if (rule == update::release_only && settings.divisor != 1) {
-      value = static_cast<Scalar>(static_cast<double>(value) / settings.divisor);
-    }
-    if (released != nullptr) released[element] = value;
+  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+    if (element >= count) return;
+    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
+    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
+    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    released[element] = value;
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(rules::product(state->rate, settings.scale));
@@ -27326,12 +29144,141 @@ struct update_kernel {
   }
 };
 
+inline constexpr int release_threads = 256;
+inline constexpr int release_tile = static_cast<int>(pergrad::detail::gaussian_tile);
+static_assert(release_tile == 2 * release_threads);
+
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
+struct release_kernel {
+  static constexpr int threads = release_threads;
+  static constexpr int chacha_blocks = 64;
+  struct shared_type {
+    std::uint32_t words[16][chacha_blocks];
+  };
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<std::int64_t, 2>> sums;
+    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+    const bool is_noised = work.settings.sigma > 0;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      if (is_noised && t < chacha_blocks) {
+        std::uint32_t words[16];
+        make_random_block(at_step(work.settings.noise, work.state->noise_step),
+                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+        PERGRAD_UNROLL
+        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      double k[2] = {0, 0};
+      bool is_open = false;
+      if (is_noised) {
+        const int row = t / chacha_blocks * 4;
+        const int column = t % chacha_blocks;
+        const auto pair = pergrad::detail::round_gaussians<0, 1>(
+            shared.words[row][column], shared.words[row + 1][column], shared.words[row + 2][column],
+            shared.words[row + 3][column], 2 * work.settings.sigma * work.settings.sigma);
+        k[0] = pair.along_cosine;
+        k[1] = pair.along_sine;
+        is_open = pergrad::detail::is_open(pair.margin);
+      }
+      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      if (is_open) return;
+      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
+    });
+  }
+};
+
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+template <class Scalar>
+struct settle_kernel {
+  static constexpr int threads = release_threads;
+  struct shared_type {};
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_tile); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (work.is_open[pair] == 0) return;
+      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+      std::uint32_t words[16];
+      pergrad::detail::gaussian_bits bits{};
+      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      for (int i = 0; i < 2; ++i) {
+        bits.u[i] = words[t / 64 * 4 + i];
+        bits.v[i] = words[t / 64 * 4 + 2 + i];
+      }
+      random_stream more = stream;
+      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+      make_random_block(more, static_cast<std::uint32_t>(pair), words);
+      for (int i = 0; i < 8; ++i) {
+        bits.u[2 + i] = words[i];
+        bits.v[2 + i] = words[8 + i];
+      }
+      std::int64_t k[2];
+      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_tile;
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+      }
+    });
+  }
+};
+
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+template <class Sum>
+struct fold_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const Sum* lanes;  ///< lane l of element e at [l * count + e]
+  int lane_count;
+  std::int64_t count;
+  Sum* out;  ///< may be lane 0
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      Sum sum = lanes[element];
+      for (int lane = 1; lane < lane_count; ++lane) {
+        if constexpr (std::is_integral_v<Sum>) {
+          sum += lanes[lane * count + element];
+        } else {
+          sum = add(sum, lanes[lane * count + element]);
+        }
+      }
+      out[element] = sum;
+    });
+  }
+};
+
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
 // A sum has a fixed number of lanes: the sample at position p of the logical batch belongs to lane p mod lanes, and
 // within a lane the samples follow each other. One thread adds up one element of one lane, so no bit depends on how a
-// logical batch is cut into physical ones.
+// logical batch is cut into physical ones. A sum that will be released is one of integers: what a sample adds is
+// rounded to whole steps of the grid by itself (privacy/release.hpp).
 
 // pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
 //
@@ -27777,6 +29724,7 @@ struct clip_rule {
   const double* bounds = nullptr;  ///< grouped: one a group
   const int* group_of = nullptr;   ///< grouped: of each layer
   int groups = 0;
+  int unit = 0;  ///< weights count in units of 2^unit
 
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
@@ -27791,9 +29739,9 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
   PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
   if (rule.kind == clip_rule::kind_type::flat) {
-    weights[0] = clip_factor<Scalar>(whole, count, rule.bound);
+    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
   } else if (rule.kind == clip_rule::kind_type::normalise) {
-    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability);
+    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
   } else {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
     for (int group = 0; group < rule.groups; ++group) {
@@ -27802,7 +29750,7 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) part = part + layers[layer];
       }
-      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group]) : Scalar{0};
+      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
       PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
@@ -27845,9 +29793,19 @@ template <class Scalar>
   return method == norm_method::instantiate ? kept[leaf.kept + e] : gradient_element(leaf, values, e);
 }
 
+/// What a sample adds to a sum: itself, or rounded to steps of the grid.
+template <class Scalar>
+PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
+  sum = fma(factor, value, sum);
+}
+template <class Scalar>
+PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
+  sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
 /// lane <- lane + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf blocks)` of
-/// them.
-template <class Scalar, class Target, int Threads>
+/// them. `Sum`: Scalar, or std::int64_t.
+template <class Scalar, class Target, class Sum, int Threads>
 struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
@@ -27860,14 +29818,15 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int lanes = 0;
-  int first_block = 0;     ///< of those that leaf_share counts: outer leaves come first
-  Scalar* sums = nullptr;  ///< [lane][parameter]
+  int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
+  Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
+  Sum* sums = nullptr;  ///< [lane][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int lane = block.index() % lanes;
     const leaf_share share = leaf_share::of(tables, first_block + block.index() / lanes, Threads);
-    Scalar* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
+    Sum* out = sums + static_cast<std::size_t>(lane) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       if (share.outer >= 0) {
         const outer_leaf& leaf = tables.outer[share.outer];
@@ -27888,32 +29847,32 @@ struct sum_kernel {
   [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
     return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
   }
-  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Scalar* to) const noexcept {
+  PERGRAD_HD void add(const outer_leaf& leaf, int lane, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     const norm_method chosen = method.of(leaf);
-    Scalar sum = state->first != 0 ? Scalar{0} : *to;
+    Sum sum = state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(lane); b < count; b += lanes) {
       const Scalar weight = weight_of(b, leaf.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
       const sample_values<Scalar> values = samples.values(b);
       if (chosen == norm_method::product && squares == 0) {
         const product_factors<Scalar> at = factors_at(leaf, values, e);
-        sum = fma(multiply(weight, at.delta), at.x, sum);
+        add_share(sum, multiply(weight, at.delta), at.x, to_grid);
         continue;
       }
       const Scalar value = kept_or_formed(leaf, chosen, values, samples.kept_of(b), e);
-      sum = fma(squares != 0 ? multiply(weight, value) : weight, value, sum);
+      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     *to = sum;
   }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Scalar* to) const noexcept {
+  PERGRAD_HD void add(const elementwise_leaf& leaf, int lane, int i, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
-    Scalar sum = state->first != 0 ? Scalar{0} : *to;
+    Sum sum = state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(lane); b < count; b += lanes) {
       const Scalar weight = weight_of(b, leaf.layer);
       if (weight == 0) continue;
       const Scalar value = samples.kept_of(b)[leaf.kept + i];
-      sum = fma(squares != 0 ? multiply(weight, value) : weight, value, sum);
+      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     *to = sum;
   }
@@ -29374,6 +31333,7 @@ struct arena_layout {
   std::size_t rows = 0;
   std::size_t sums = 0;  ///< lanes
   std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
   std::size_t second_moment = 0;
   std::size_t bytes = 0;
@@ -29420,8 +31380,9 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  place(a.sums, count(lane_count(net)) * net.parameters * scalar_bytes);
+  place(a.sums, count(lane_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_tile);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
@@ -29590,6 +31551,7 @@ struct sum_launch {
   const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
   bool per_layer = false;
   bool squares = false;
+  int grid_steps = -1;  ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
 
@@ -29640,25 +31602,11 @@ class launcher {
 
   /// Forms the lanes of one sum.
   void sum(const sum_launch<Scalar>& wanted) const {
-    const arena_layout& places = memory_->places();
-    sum_kernel<Scalar, Target, sum_threads> kernel{
-        .state = memory_->state(),
-        .tables = memory_->tables(),
-        .samples = view_,
-        .method = wanted.method,
-        .weights = wanted.weights,
-        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
-        .squares = wanted.squares ? 1 : 0,
-        .lanes = lane_count(*net_),
-        .first_block = 0,
-        .sums = memory_->template at<Scalar>(places.sums)};
-    if constexpr (Layered != 0) {
-      if (!wanted.squares && wanted.weights != nullptr) {
-        for (const outer_leaf& leaf : net_->outer) product_sum(wanted, leaf);
-        kernel.first_block = outer_blocks(*net_);
-      }
+    if (wanted.grid_steps < 0) {
+      form_sum<Scalar>(wanted);
+    } else {
+      form_sum<std::int64_t>(wanted);
     }
-    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
   }
 
  private:
@@ -29761,21 +31709,47 @@ class launcher {
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     }
   }
-  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+  template <class Sum>
+  void form_sum(const sum_launch<Scalar>& wanted) const {
+    const arena_layout& places = memory_->places();
+    const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
+    sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
+        .state = memory_->state(),
+        .tables = memory_->tables(),
+        .samples = view_,
+        .method = wanted.method,
+        .weights = wanted.weights,
+        .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
+        .squares = wanted.squares ? 1 : 0,
+        .lanes = lane_count(*net_),
+        .first_block = 0,
+        .to_grid = to_grid,
+        .sums = memory_->template at<Sum>(places.sums)};
+    if constexpr (Layered != 0) {
+      if (!wanted.squares && wanted.weights != nullptr) {
+        for (const outer_leaf& leaf : net_->outer) product_sum<Sum>(wanted, leaf, to_grid);
+        kernel.first_block = outer_blocks(*net_);
+      }
+    }
+    device().launch(kernel, (leaf_blocks(*net_) - kernel.first_block) * kernel.lanes);
+  }
+  template <class Sum>
+  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     const auto launch = [&](auto problem) {
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
       problem.factors =
           wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.lanes = memory_->template at<Scalar>(memory_->places().sums) + leaf.parameters;
+      problem.to_grid = to_grid;
+      problem.lanes = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
       problem.lane_stride = static_cast<std::int64_t>(net_->parameters);
       problem.lane_count = lane_count(*net_);
       with_gemm_kernel<Scalar>(sum_way(leaf), problem,
                                [&](const auto& kernel) { device().launch(kernel, kernel.blocks()); });
     };
     if (leaf.view.positions() > 1) {
-      launch(affine_sums<Scalar, 1>{});
+      launch(affine_sums<Scalar, Sum, 1>{});
     } else {
-      launch(affine_sums<Scalar, 0>{});
+      launch(affine_sums<Scalar, Sum, 0>{});
     }
   }
 
@@ -29817,8 +31791,7 @@ class engine {
         parts_(max_batch * net.layers()),
         projections_(max_batch),
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
-        weights_of_sample_(std::max<std::size_t>(1, net.layers())),
-        total_(net.parameters) {
+        weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
     for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
   }
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
@@ -29911,7 +31884,7 @@ class engine {
   void send_weights(const request_type& request, const on_host::sum_request<Scalar>& sum) {
     const std::size_t count = sum.per_layer ? net().layers() : 1;
     for (std::size_t b = 0; b < request.count; ++b) {
-      sum.weigh(sum.weigher, facts_of(request, b, true), weights_of_sample_.data());
+      sum.weigh(sum.weigher, facts_of(request, b, true), sum.unit, weights_of_sample_.data());
       for (std::size_t layer = 0; layer < count; ++layer) {
         weights_[layer * memory_.max_batch() + b] = weights_of_sample_[layer];
       }
@@ -29922,27 +31895,35 @@ class engine {
   void form_sum(const request_type& request, const on_host::sum_request<Scalar>& sum, const Launcher& launch,
                 const method_choice& method) {
     const arena_layout& places = memory_.places();
-    if (!sum.unit) send_weights(request, sum);
+    if (!sum.is_plain) send_weights(request, sum);
     launch.sum({.method = method,
-                .weights = sum.unit ? nullptr : memory_.template at<const Scalar>(places.weights),
+                .weights = sum.is_plain ? nullptr : memory_.template at<const Scalar>(places.weights),
                 .per_layer = sum.per_layer,
                 .squares = sum.squares,
+                .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
                 .samples = static_cast<int>(request.count)});
-    update_kernel<Scalar> reduce{};
-    reduce.state = memory_.state();
-    reduce.settings.divisor = 1;
-    reduce.lanes = memory_.template at<const Scalar>(places.sums);
-    reduce.lane_count = lane_count(net());
-    reduce.lane_stride = reduce.count = static_cast<std::int64_t>(net().parameters);
-    reduce.released = memory_.template at<Scalar>(places.released);
-    reduce.rule = update::release_only;
-    memory_.device().launch(reduce, reduce.blocks());
-    memory_.get(total_.data(), places.released, net().parameters);
+    if (sum.integers != nullptr) {
+      fold(integers_);
+      for (std::size_t i = 0; i < net().parameters; ++i) {
+        sum.integers[i] = sum.accumulate ? sum.integers[i] + integers_[i] : integers_[i];
+      }
+      return;
+    }
+    fold(total_);
     const auto scale = static_cast<Scalar>(sum.scale);
     for (std::size_t i = 0; i < net().parameters; ++i) {
       const Scalar value = scale == 1 ? total_[i] : scale * total_[i];
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
+  }
+  /// Adds up the lanes of a sum and brings it to the host.
+  template <class Sum>
+  void fold(std::vector<Sum>& to) {
+    to.resize(net().parameters);
+    Sum* const lanes = memory_.template at<Sum>(memory_.places().sums);
+    const fold_kernel<Sum> kernel{lanes, lane_count(net()), static_cast<std::int64_t>(net().parameters), lanes};
+    memory_.device().launch(kernel, kernel.blocks());
+    memory_.get(to.data(), memory_.places().sums, net().parameters);
   }
   template <class Target>
   void write_rows(const request_type& request, const batch_view<Scalar, Target>& view, const method_choice& method) {
@@ -29980,6 +31961,7 @@ class engine {
   std::vector<Scalar> weights_;
   std::vector<Scalar> weights_of_sample_;
   std::vector<Scalar> total_;
+  std::vector<std::int64_t> integers_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -30052,6 +32034,9 @@ class basic_device_executor {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
     using samples_type = batch<Network, Loss>;
+    if (request.strategy != on_host::strategy_kind::book_keeping) {
+      throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
+    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
@@ -30180,8 +32165,9 @@ template <class Network, on_device::device Device>
 // pergrad/cuda/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
+//   -> roundings that were open
 //
-// Three kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
+// Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
 
 namespace pergrad::inline v0_1::on_device {
@@ -30203,21 +32189,26 @@ class network_trainer {
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+                  const dp_sgd_options& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
         launch_{launch},
         target_count_{target_count},
         options_{options},
-        settings_{.noise = make_stream(key, random_purpose::gradient_noise, 0),
-                  .deviation = pergrad::detail::rounded_up<Scalar>(options.noise->value() * sensitivity),
-                  .divisor = 1,
+        grid_{release_grid::of(sensitivity, memory.net().parameters)},
+        settings_{.noise = {},
+                  .sigma = options.noise->value() *
+                           sensitivity_in_steps(
+                               grid_, summation::of<Scalar>(pergrad::detail::capacity_for<Scalar>(options).count), 1),
+                  .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                           static_cast<double>(std::numeric_limits<Scalar>::max())},
                   .scale = 1 / options.divisor->value(),
                   .momentum = static_cast<Scalar>(options.momentum),
                   .beta1 = options.adam.beta1,
                   .beta2 = options.adam.beta2,
                   .stability = options.adam.stability} {
+    pergrad::detail::require_sigma(options.noise->value(), settings_.sigma, options.noise->value() == 0);
     parts_.reserve(memory_->max_batch() * net().layers());
     const std::size_t bytes = net().parameters * sizeof(Scalar);
     device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
@@ -30237,10 +32228,11 @@ class network_trainer {
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound};
+    rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
-    rule_ = {.kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability};
+    rule_ = {
+        .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
@@ -30260,8 +32252,9 @@ class network_trainer {
 
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`.
-  void prepare(const records_type& records) {
+  /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
+  void prepare(const records_type& records, const pergrad::detail::secret_stream& noise) {
+    settings_.noise = stream_upload::words(noise, random_purpose::gradient_noise);
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -30292,13 +32285,14 @@ class network_trainer {
     capture(records_.template at<const Scalar>(0), records_.template at<const Target>(target_start));
   }
 
-  /// One physical batch. With `last`, noise of step `noise_step` is added and the parameters are updated.
-  void run(std::span<const std::uint32_t> records, bool last, std::uint64_t noise_step) {
+  /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
+  void run(std::span<const std::uint32_t> records, const pergrad::detail::secret_stream* noise) {
+    const bool last = noise != nullptr;
     step_state state{.position = position_,
                      .count = static_cast<std::uint32_t>(records.size()),
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
-                     .noise_step = noise_step,
+                     .noise_step = last ? stream_upload::step(*noise) : 0,
                      .rate = options_.learning_rate->value()};
     if (last && options_.optimizer == optimizer_kind::adam) {
       const rules::adam_bias bias =
@@ -30349,6 +32343,7 @@ class network_trainer {
     memory_->put(places.bounds, bounds.data(), bounds.size());
     rule_ = {};
     rule_.kind = clip_rule::kind_type::grouped;
+    rule_.unit = grid_.unit;
     rule_.bounds = memory_->template at<const double>(places.bounds);
     rule_.group_of = memory_->template at<const int>(places.groups);
     rule_.groups = static_cast<int>(bounds.size());
@@ -30381,8 +32376,9 @@ class network_trainer {
       launch.samples({.rule = rule_, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
+                  .grid_steps = grid_.steps,
                   .samples = most});
-      launch_update();
+      launch_release();
     });
     captured_ = true;
   }
@@ -30390,21 +32386,24 @@ class network_trainer {
     if (options_.optimizer == optimizer_kind::adam) return update::adam;
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
-  void launch_update() {
+  void launch_release() {
     const arena_layout& places = memory_->places();
-    const update_kernel<Scalar> kernel{.state = memory_->state(),
-                                       .settings = settings_,
-                                       .lanes = memory_->template at<const Scalar>(places.sums),
-                                       .lane_count = lane_count(net()),
-                                       .lane_stride = static_cast<std::int64_t>(net().parameters),
-                                       .count = static_cast<std::int64_t>(net().parameters),
-                                       .parameters = memory_->parameters(),
-                                       .first = memory_->template at<Scalar>(places.first_moment),
-                                       .second = memory_->template at<Scalar>(places.second_moment),
-                                       .released = memory_->template at<Scalar>(places.released),
-                                       .rule = rule(),
-                                       .noise = 1};
+    const release_work<Scalar> work{.state = memory_->state(),
+                                    .settings = settings_,
+                                    .lanes = memory_->template at<const std::int64_t>(places.sums),
+                                    .lane_count = lane_count(net()),
+                                    .lane_stride = static_cast<std::int64_t>(net().parameters),
+                                    .count = static_cast<std::int64_t>(net().parameters),
+                                    .parameters = memory_->parameters(),
+                                    .first = memory_->template at<Scalar>(places.first_moment),
+                                    .second = memory_->template at<Scalar>(places.second_moment),
+                                    .released = memory_->template at<Scalar>(places.released),
+                                    .is_open = memory_->template at<unsigned char>(places.is_open),
+                                    .rule = rule()};
+    const release_kernel<Scalar> kernel{work};
     device_->launch(kernel, kernel.blocks());
+    const settle_kernel<Scalar> rest{work};
+    device_->launch(rest, rest.blocks());
   }
 
   std::shared_ptr<Device> device_;
@@ -30413,7 +32412,8 @@ class network_trainer {
   launch_type launch_;
   std::size_t target_count_;
   dp_sgd_options options_;
-  update_settings<Scalar> settings_{};
+  release_grid grid_;
+  release_settings<Scalar> settings_{};
   clip_rule rule_;
   allocation<Device> records_;
   const void* inputs_ = nullptr;
@@ -30435,7 +32435,7 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, tape<Network>& tape,
-          const dp_sgd_options& options, const chacha_key& key, double sensitivity)
+          const dp_sgd_options& options, double sensitivity)
       : network_trainer<scalar, target_of<Loss, scalar>, layered_of<Network>, Device>{
             executor.shared_device(),
             {&pergrad::detail::network_access::remote(network), &network,
@@ -30444,7 +32444,6 @@ class trainer : public network_trainer<typename Network::scalar, target_of<Loss,
             sample_launcher_of<Device, Network, Loss>,
             Loss::target_count(Network::output_shape),
             options,
-            key,
             sensitivity} {}
 };
 

@@ -25,7 +25,7 @@
 
 #include <pergrad/host/executor.hpp>
 #include <pergrad/privacy/generator.hpp>
-#include <pergrad/privacy/noise.hpp>
+#include <pergrad/privacy/release.hpp>
 
 #include "support/fma_peak.hpp"
 #include "support/step_times.hpp"
@@ -75,12 +75,14 @@ void fma_peak(benchmark::State& state, std::size_t threads) {
 
 void noise(benchmark::State& state, std::size_t dimension) {
   pg::os_keyed_generator generator;
+  const pg::release_grid grid = pg::release_grid::of(1, dimension);
+  const double sensitivity = pg::sensitivity_in_steps(grid, pg::summation::of<float>(2048), 1);
   std::vector<float> values(dimension);
   bench::step_times times;
   for (auto _ : state) {
     times.time([&] {
-      pg::add_gaussian<float>(generator.key(), pg::random_purpose::gradient_noise, generator.next_step(), 0, 1.0,
-                              values);
+      const pg::detail::release_gate<float> gate{grid, sensitivity, pg::noise_multiplier{1}, 1, generator};
+      for (std::size_t i = 0; i < gate.stretches(); ++i) gate.release(i, {values.data(), nullptr}, values.data(), {});
     });
     benchmark::ClobberMemory();
   }

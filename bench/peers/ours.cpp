@@ -122,7 +122,8 @@ class training {
                                      pg::assign(norms_, pg::l2_norms(gradients)));
     } else if constexpr (Private) {
       const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
-      optimizer_.step(exec_, net_, update_, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{noise_}, generator_),
+      optimizer_.step(exec_, net_, update_,
+                      clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{noise_}, generator_),
                       pg::expected_batch_size{static_cast<double>(batch_size_)});
     } else {
       pg::unprotected::evaluate_into(exec_, update_, pg::mean(gradients));

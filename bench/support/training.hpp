@@ -115,7 +115,8 @@ class training {
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
     if constexpr (Kind == kind::dp) {
       const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
-      optimizer_.step(exec_, net_, update_, clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
+      optimizer_.step(exec_, net_, update_,
+                      clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.1}, noise_),
                       pg::expected_batch_size{static_cast<double>(count)});
     } else {
       pg::unprotected::evaluate_into(exec_, update_, pg::mean(gradients));

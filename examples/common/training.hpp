@@ -92,7 +92,7 @@ void train_privately(run_report& report, Load&& load) {
   const Executor exec = make_executor<Executor>(chosen);
   Network net{exec, pergrad::kaiming_uniform{report.initial_weights_seed}};
   const std::function<pergrad::classifier_result()> test = [&, &records = test_set] {
-    return pergrad::evaluate_classifier(exec, net, records);
+    return pergrad::evaluate_classifier(exec, net, pergrad::public_records{records});
   };
   if (chosen.seed) {
     train_with(pergrad::seeded_generator{*chosen.seed}, private_choices, exec, net, report, train_set, test);

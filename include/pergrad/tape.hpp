@@ -79,8 +79,8 @@ template <class Network>
 }
 
 /// Samples of a chunk. The sums of a chunk are added to those of the chunks before. Where there are tables or deferred
-/// blocks, as many as have their segments and rows in a few megabytes, within limits, and no more than have rows half as
-/// large again as the sums that are formed of them. A multiple of the tile; depends on the network alone.
+/// blocks, as many as have their segments and rows in a few megabytes, within limits, and no more than have rows half
+/// as large again as the sums that are formed of them. A multiple of the tile; depends on the network alone.
 template <class Network>
 inline constexpr index chunk_samples = [] {
   constexpr const auto& table = program<Network>::table;
@@ -108,8 +108,8 @@ template <class Network>
   const index tiles_of_part = std::max<index>(1, part_samples<Network>(capacity) / tile);
   return std::min(tiles, std::max(lanes_for<Network>(tiles), (tiles + tiles_of_part - 1) / tiles_of_part));
 }
-/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of a lane and those
-/// of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
+/// How a clipped sum is added up that comes in evaluations of up to so many samples: in parts, those of a lane and
+/// those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
 template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
   const auto most = static_cast<index>(capacity);
@@ -202,8 +202,8 @@ class tape {
     return sizeof(scalar) *
                (workspaces_.size() + kept_.size() + rooms_.size() + panels_.size() + lanes_.size() + direction_.size() +
                 scalars_.size() + weights_.size() + rows_.size() + row_weights_.size()) +
-           sizeof(double) * additions_.size() + sizeof(std::int32_t) * (finders_.size() + integers_.size()) + sizeof(on_host::norm_part) * parts_.size() +
-           remote_.bytes;
+           sizeof(double) * additions_.size() + sizeof(std::int32_t) * (finders_.size() + integers_.size()) +
+           sizeof(on_host::norm_part) * parts_.size() + remote_.bytes;
   }
 
   /// Threads that there are workspaces for.

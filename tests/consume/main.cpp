@@ -24,9 +24,9 @@ int main() {
   const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
   pg::os_keyed_generator generator;
   pg::private_gradient<net_type> update{exec};
-  pg::evaluate_into(
-      exec, update,
-      pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
+  pg::evaluate_into(exec, update,
+                    pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0})) +
+                        pg::unaccounted::gaussian_noise(pg::noise_multiplier{1.0}, generator));
   pg::sgd<net_type> optimizer{pg::learning_rate{0.1}};
   optimizer.step(exec, net, update, pg::expected_batch_size{4});
 

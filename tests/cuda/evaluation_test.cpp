@@ -43,12 +43,12 @@ BOOST_AUTO_TEST_CASE(a_release_has_the_hosts_noise) {
   pg::unprotected::rehearsed_gradient<mlp<float>> of_host{it.host};
   pg::seeded_generator first{4};
   pg::seeded_generator second{4};
-  pg::evaluate_into(
-      it.device, of_device,
-      pg::sum(pg::clip(it.on_device(), pg::l2_clip_norm{1})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{2}, first));
-  pg::evaluate_into(
-      it.host, of_host,
-      pg::sum(pg::clip(it.on_host(), pg::l2_clip_norm{1})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{2}, second));
+  pg::evaluate_into(it.device, of_device,
+                    pg::sum(pg::clip(it.on_device(), pg::l2_clip_norm{1})) +
+                        pg::unaccounted::gaussian_noise(pg::noise_multiplier{2}, first));
+  pg::evaluate_into(it.host, of_host,
+                    pg::sum(pg::clip(it.on_host(), pg::l2_clip_norm{1})) +
+                        pg::unaccounted::gaussian_noise(pg::noise_multiplier{2}, second));
   // The same integers of noise. The device rounds each of five records to the grid, the host their sum.
   const auto grid = pg::release_grid::of(1, mlp<float>::parameter_count);
   const double step = std::ldexp(1.0, grid.unit - grid.steps);

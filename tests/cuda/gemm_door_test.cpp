@@ -13,6 +13,7 @@
 
 #include <pergrad/cuda/device.hpp>
 #include <pergrad/cuda/gemm_door.hpp>
+
 #include "normal_numbers.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_gemm_door)

@@ -228,8 +228,8 @@ void play_sums(setting<Scalar>& it, std::vector<Scalar>& lanes, int lane_count, 
 
 /// The same sums of integers: each sample's share is rounded by itself.
 template <class Scalar>
-void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int lane_count,
-                      std::uint64_t position, Scalar to_grid) {
+void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& lanes, int lane_count, std::uint64_t position,
+                      Scalar to_grid) {
   const dev::affine_view& v = it.view;
   const int size = v.size();
   for (int b = 0; b < static_cast<int>(it.state.count); ++b) {

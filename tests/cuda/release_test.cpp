@@ -85,7 +85,8 @@ struct launch {
     const std::size_t stride = lanes.size() / static_cast<std::size_t>(lane_count);
     std::vector<std::int64_t> result(count);
     for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t lane = 0; lane < static_cast<std::size_t>(lane_count); ++lane) result[i] += lanes[lane * stride + i];
+      for (std::size_t lane = 0; lane < static_cast<std::size_t>(lane_count); ++lane)
+        result[i] += lanes[lane * stride + i];
     }
     return result;
   }

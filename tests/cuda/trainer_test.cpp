@@ -159,8 +159,8 @@ BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
   const auto on_device = run(device);
   const auto on_host = run(host);
   check_close(on_device.first, on_host.first, 1e-5, "parameters");
-  // What is released differs by whole steps of the grid: the device rounds each record to it, the host their sum. So many
-  // records are in the largest of the batches that all of it stays below their number.
+  // What is released differs by whole steps of the grid: the device rounds each record to it, the host their sum. So
+  // many records are in the largest of the batches that all of it stays below their number.
   const auto grid = pg::release_grid::of(options.clip->value(), network::parameter_count);
   BOOST_TEST(comparing::largest_difference(on_device.second, on_host.second) <=
              static_cast<double>(data.view().size()) * std::ldexp(1.0, grid.unit - grid.steps));
@@ -298,8 +298,8 @@ BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
   const pg::emulated device;
   task_a net{device, pg::kaiming_uniform{5}};
   pg::tape<task_a> tape{device, pg::max_batch{4}};
-  pg::on_device::trainer<task_a, pg::cross_entropy, pg::on_device::emulated_device> trainer{
-      device, net, tape, usual_options(), 0.7};
+  pg::on_device::trainer<task_a, pg::cross_entropy, pg::on_device::emulated_device> trainer{device, net, tape,
+                                                                                            usual_options(), 0.7};
   const std::vector<float> inputs(2 * 784, 0.5F);
   const std::vector<std::int32_t> targets(2, 1);
   trainer.clip_with(pg::detail::flat_clip{0.7});

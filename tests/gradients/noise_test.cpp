@@ -167,10 +167,9 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_all_the_same) {
   const pg::noise_multiplier two{2};
   const auto found = rehearsed<network>(p.exec, pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.5})) +
                                                     pg::unaccounted::gaussian_noise(two, generator));
-  check_same_bits(found,
-                  noise_alone<double>(0.5, network::parameter_count,
-                                      steps_of<network>(0.5, 1, p.tape.capacity()), 2, 12, 0),
-                  "an empty batch");
+  check_same_bits(
+      found, noise_alone<double>(0.5, network::parameter_count, steps_of<network>(0.5, 1, p.tape.capacity()), 2, 12, 0),
+      "an empty batch");
   // A total without any chunk, too, once it is told its bound.
   pg::bounded_total<network> total{p.exec};
   BOOST_CHECK_THROW(pg::evaluate_into(p.exec, update, total + pg::unaccounted::gaussian_noise(two, generator)),

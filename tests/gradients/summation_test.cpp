@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/gradients/summation_test.cpp - clipped sums of neighbouring batches: how far apart they are, in the numbers that
-// the release gate gets, and not in those of the formula.
+// tests/gradients/summation_test.cpp - clipped sums of neighbouring batches: how far apart they are, in the numbers
+// that the release gate gets, and not in those of the formula.
 //
 // A pair is a batch and the same without one record, at the front, in the middle or at the end: all records behind it
 // move to other places, tiles and lanes.
@@ -38,7 +38,9 @@ struct records_of {
     targets.resize(count * Loss::target_count(Network::output_shape));
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if constexpr (std::is_integral_v<value>) {
-        inputs[i] = alike && i >= width ? inputs[i - width] : static_cast<value>(random() % std::min<std::size_t>(Network::input_shape.ids, 9));
+        inputs[i] = alike && i >= width
+                        ? inputs[i - width]
+                        : static_cast<value>(random() % std::min<std::size_t>(Network::input_shape.ids, 9));
       } else {
         inputs[i] = static_cast<value>(uniform(random));
         if (alike && i >= width) inputs[i] = inputs[i % width] + inputs[i] / 100;
@@ -69,8 +71,8 @@ struct records_of {
 
 /// Networks whose sums go every way: kept gradients, products over samples, deferred blocks, tables, late gradients.
 template <class Scalar>
-using embedding_network = pg::basic_network<Scalar, pg::token_ids(12, 3'000), pg::embedding<8>, pg::mean_over_positions,
-                                            pg::linear<3>>;
+using embedding_network =
+    pg::basic_network<Scalar, pg::token_ids(12, 3'000), pg::embedding<8>, pg::mean_over_positions, pg::linear<3>>;
 template <class Scalar>
 using bag_network = pg::basic_network<Scalar, pg::token_ids(12, 3'000), pg::embedding_bag<8>, pg::linear<3>>;
 template <class Scalar>
@@ -81,7 +83,8 @@ using recurrent_network =
     pg::basic_network<Scalar, pg::shape{12, 40}, pg::lstm<48, pg::last_output>, pg::tanh, pg::linear<3>>;
 /// Few positions of a wide convolution: norms by Gram matrices, no gradient is kept.
 template <class Scalar>
-using gram_network = pg::basic_network<Scalar, pg::shape{160, 3, 2}, pg::conv2d<200, 2>, pg::relu, pg::flatten, pg::linear<3>>;
+using gram_network =
+    pg::basic_network<Scalar, pg::shape{160, 3, 2}, pg::conv2d<200, 2>, pg::relu, pg::flatten, pg::linear<3>>;
 template <class Scalar>
 using tied_network = pg::basic_network<Scalar, pg::shape{20}, pg::tied<0, pg::linear<20>>, pg::tanh,
                                        pg::tied<0, pg::linear<20>>, pg::tanh, pg::linear<3>>;
@@ -149,15 +152,14 @@ double check_pairs(std::size_t count, std::size_t chunk, std::size_t capacity, b
   summing<Network, Loss> of{count, chunk, alike};
   const numbers whole = of.sum(all_but(count, count), bound, capacity);
   const auto grid = pg::release_grid::of(bound, Network::parameter_count);
-  const double allowed =
-      pg::sensitivity_in_steps(grid, pg::summation::of<typename Network::scalar>(capacity), 1) *
-      std::ldexp(1.0, grid.unit - grid.steps) / bound;
+  const double allowed = pg::sensitivity_in_steps(grid, pg::summation::of<typename Network::scalar>(capacity), 1) *
+                         std::ldexp(1.0, grid.unit - grid.steps) / bound;
   BOOST_TEST(allowed <= 1.02, what);
   double farthest = 0;
   for (const std::size_t left_out : {std::size_t{0}, count / 2, count - 1}) {
     const double found = distance(whole, of.sum(all_but(count, left_out), bound, capacity));
-    BOOST_TEST(found <= allowed, what << ": without record " << left_out << " the sum is " << found
-                                      << " bounds away, " << allowed << " are counted");
+    BOOST_TEST(found <= allowed, what << ": without record " << left_out << " the sum is " << found << " bounds away, "
+                                      << allowed << " are counted");
     farthest = std::max(farthest, found);
   }
   return farthest;
@@ -268,8 +270,7 @@ BOOST_AUTO_TEST_CASE(floating_point_serves_the_usual_batch_of_every_shipped_netw
       bool in_floating_point = true;
       for (std::size_t first = 0; first < 2'048; first += chunk) {
         in_floating_point =
-            in_floating_point &&
-            !state.next_as_integers(chunk, pg::on_host::way_of_additions<Network>(chunk));
+            in_floating_point && !state.next_as_integers(chunk, pg::on_host::way_of_additions<Network>(chunk));
       }
       BOOST_TEST(in_floating_point, name << " in chunks of " << chunk);
       BOOST_TEST(state.next_as_integers(chunk, pg::on_host::way_of_additions<Network>(chunk)));
@@ -289,9 +290,8 @@ BOOST_AUTO_TEST_CASE(a_total_takes_no_larger_tape_than_it_was_made_for) {
   mlp_problem p{100};
   pg::bounded_total<mlp<double>> total{p.exec, pg::record_capacity{99}};
   const auto g = p.gradients();
-  BOOST_CHECK_THROW(
-      pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip(g, pg::l2_clip_norm{1})))),
-      std::invalid_argument);
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::accumulate(total, pg::sum(pg::clip(g, pg::l2_clip_norm{1})))),
+                    std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(huge_bounds_are_no_infinite_sums) {

@@ -17,11 +17,11 @@
 #include <pergrad/host/product.hpp>
 #include <pergrad/layers/adaptive_avg_pool2d.hpp>
 #include <pergrad/layers/max_pool2d.hpp>
-#include <pergrad/privacy/noise.hpp>
+#include <pergrad/privacy/rounded_gaussian.hpp>
 
 #include "comparing.hpp"
 #include "kernel_fixture.hpp"
-#include "privacy/noise_golden.hpp"
+#include "privacy/rounded_gaussian_golden.hpp"
 
 BOOST_AUTO_TEST_SUITE(families)
 
@@ -199,19 +199,23 @@ void check_noise(kernel_family family) {
   const using_family in_use{family};
   BOOST_TEST(noise_golden::noise_hash<pergrad::detail::native_lanes>() == noise_golden::expected);
   numbers random;
+  const pergrad::detail::release_scale scale{0x1p20, 0.3 * 0x1p-20, 3e38};
   for (const std::size_t count : {1U, 7U, 16U, 33U, 512U}) {
-    const auto z = random.several<float>(count);
-    const auto check = [&]<class Scalar>(Scalar scale) {
+    std::vector<double> k = random.several<double>(count);
+    for (double& value : k) value = std::nearbyint(value * 0x1p22);
+    const auto check = [&]<class Scalar>(Scalar /*type*/, auto release) {
       const auto sums = random.several<Scalar>(count);
       std::vector<Scalar> found(count);
       std::vector<Scalar> expected(count);
-      for (std::size_t i = 0; i < count; ++i) expected[i] = std::fma(scale, static_cast<Scalar>(z[i]), sums[i]);
-      pergrad::detail::add_scaled_gaussians<pergrad::detail::native_lanes>(scale, z.data(), sums.data(), found.data(),
-                                                                           count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const double place = std::nearbyint(static_cast<double>(sums[i]) * scale.to_grid) + k[i];
+        expected[i] = static_cast<Scalar>(place * scale.grid);
+      }
+      release(k.data(), sums.data(), scale, found.data(), static_cast<int>(count));
       BOOST_TEST(same_bits(found, expected), count << " values");
     };
-    check(0.3F);
-    check(0.3);
+    check(float{}, pergrad::detail::release_kernels_in_use().release_float);
+    check(double{}, pergrad::detail::release_kernels_in_use().release_double);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -31,6 +33,13 @@ constexpr bool has_names() {
         all = all && std::string_view{pergrad::detail::name_of_layer<Layer>()} != "layer";
       });
   return all;
+}
+
+/// The randomness inside layers of a step, by a seed. The generator lives as long as the program.
+inline pergrad::layer_randomness randomness_of(std::uint64_t seed, std::uint64_t step) {
+  static std::deque<pergrad::seeded_generator> generators;
+  generators.emplace_back(seed);
+  return pergrad::layer_randomness{generators.back().stream(pergrad::detail::randomness::layers, step)};
 }
 
 template <class Layer, pergrad::shape Input>

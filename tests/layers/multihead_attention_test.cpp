@@ -134,22 +134,16 @@ run<Network> look(const Network& net, const pergrad::testing::sample_set<Network
   return {pergrad::unprotected::evaluate(exec, pergrad::outputs(gradients)),
           pergrad::unprotected::evaluate(exec, pergrad::materialise(gradients))};
 }
-pergrad::chacha_key some_key() {
-  pergrad::chacha_key key;
-  for (std::size_t i = 0; i < key.words.size(); ++i) key.words[i] = static_cast<std::uint32_t>(7 * i + 1);
-  return key;
-}
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(dropout_keeps_gradients_true) {
-  const pergrad::chacha_key key = some_key();
-  const pergrad::layer_randomness randomness{&key, 5};
+  const pergrad::layer_randomness randomness = layer_tests::randomness_of(1, 5);
   constexpr std::size_t samples = 5;
   dropping net{pergrad::host{}, pergrad::uniform{2, -0.7, 0.7}};
   const auto data = pergrad::testing::draw_samples<dropping, given_backprop>(4, samples);
   const auto at = look(net, data, randomness);
   BOOST_TEST(look(net, data, randomness, 3).rows == at.rows, boost::test_tools::per_element());
-  BOOST_TEST(look(net, data, {&key, 6}).outputs != at.outputs);
+  BOOST_TEST(look(net, data, layer_tests::randomness_of(1, 6)).outputs != at.outputs);
   double worst = 0;
   for (std::size_t p = 0; p < dropping::parameter_count; ++p) {
     const double before = net.parameters()[p];
@@ -182,7 +176,6 @@ BOOST_AUTO_TEST_CASE(dropout_does_nothing_in_evaluation) {
 // The mean over many masks is the layer without dropout: y is linear in the probabilities.
 BOOST_AUTO_TEST_CASE(dropout_is_unbiased) {
   constexpr std::size_t samples = 4000;
-  const pergrad::chacha_key key = some_key();
   const dropping net{pergrad::host{}, pergrad::uniform{2, -0.7, 0.7}};
   auto data = pergrad::testing::draw_samples<dropping, given_backprop>(4, 1);
   data.lengths = {5};
@@ -192,7 +185,7 @@ BOOST_AUTO_TEST_CASE(dropout_is_unbiased) {
     data.targets.insert(data.targets.end(), data.targets.begin(), data.targets.begin() + 24);
     data.lengths.push_back(5);
   }
-  const auto masked = look(net, data, {&key, 1});
+  const auto masked = look(net, data, layer_tests::randomness_of(1, 1));
   for (std::size_t i = 0; i < 20; ++i) {
     double sum = 0;
     double squares = 0;

@@ -102,7 +102,8 @@ BOOST_AUTO_TEST_CASE(adapters_of_attention_start_where_it_was) {
   std::vector<double> inputs(2 * adapted::input_shape.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = std::sin(static_cast<double>(i * i));
   const std::vector<std::uint32_t> lengths{4, 5};
-  BOOST_TEST(difference(pg::predict(exec, net, inputs, lengths), pg::predict(exec, before, inputs, lengths)) < 1e-14);
+  BOOST_TEST(difference(pg::predict(exec, net, pg::public_records{inputs}, lengths),
+                        pg::predict(exec, before, pg::public_records{inputs}, lengths)) < 1e-14);
   const adapted drawn{exec, pg::xavier_normal{1}}, everywhere{exec, pg::constant{0.5}};
   const std::span<const double> first_b = drawn.parameters().subspan(2 * 6, 18 * 2);
   BOOST_TEST(std::ranges::count(first_b, 0.0) == 36);

@@ -96,9 +96,7 @@ BOOST_AUTO_TEST_CASE(order_among_tied_frozen_and_several) {
 BOOST_AUTO_TEST_CASE(dropout_keeps_gradients_true) {
   constexpr std::size_t samples = 4;
   constexpr std::size_t outputs = 16;
-  pergrad::chacha_key key;
-  for (std::size_t i = 0; i < key.words.size(); ++i) key.words[i] = static_cast<std::uint32_t>(5 * i + 3);
-  const pergrad::layer_randomness randomness{&key, 2};
+  const pergrad::layer_randomness randomness = layer_tests::randomness_of(3, 2);
   const pergrad::host exec{pergrad::threads{1}};
   dropping net{exec, pergrad::uniform{2, -0.7, 0.7}};
   dropping::tape tape{exec, pergrad::max_batch{samples}};

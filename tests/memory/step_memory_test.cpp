@@ -102,7 +102,8 @@ std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
   watches = true;
   std::size_t result = 0;
   {
-    using update_type = std::conditional_t<Private, pg::unprotected::rehearsed_gradient<Network>, pg::unprotected::gradient<Network>>;
+    using update_type =
+        std::conditional_t<Private, pg::unprotected::rehearsed_gradient<Network>, pg::unprotected::gradient<Network>>;
     const pg::host exec{pg::threads{threads}};
     Network net{exec, pg::layer_default{1}};
     typename Network::tape tape{exec, pg::max_batch{count}};

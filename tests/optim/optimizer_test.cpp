@@ -45,9 +45,9 @@ struct setting {
   void draw_private() {
     const pg::batch<net_type, pg::cross_entropy> nobody{std::span<const Scalar>{}, std::span<const std::int32_t>{}};
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, nobody, tape);
-    pg::evaluate_into(
-        exec, update,
-        pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, generator));
+    pg::evaluate_into(exec, update,
+                      pg::sum(pg::clip(g, pg::l2_clip_norm{1})) +
+                          pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, generator));
   }
   [[nodiscard]] std::vector<double> parameters() const { return {net.parameters().begin(), net.parameters().end()}; }
 };
@@ -274,7 +274,8 @@ BOOST_AUTO_TEST_CASE(the_fused_step_is_release_and_step_bit_for_bit) {
     const std::vector<std::int32_t> classes{0, 2, 1, 1, 0};
     setting<Scalar> apart, of_sum, of_total, through_total;
     auto first = make(), second = make(), third = make(), fourth = make();
-    pg::bounded_total<net> total{of_total.exec}, other_total{through_total.exec};
+    pg::bounded_total<net> total{of_total.exec, pg::record_capacity{count}},
+        other_total{through_total.exec, pg::record_capacity{count}};
     const pg::noise_multiplier sigma{0.7};
     const pg::expected_batch_size divisor{4};
     for (int step = 0; step < 3; ++step) {
@@ -294,15 +295,18 @@ BOOST_AUTO_TEST_CASE(the_fused_step_is_release_and_step_bit_for_bit) {
                   sum_in(of_sum, batch, tape) + pg::unaccounted::gaussian_noise(sigma, of_sum.generator), divisor);
       BOOST_TEST(std::ranges::equal(of_sum.update.values(), apart.update.values()));
 
-      total.clear(0.3);
+      total.clear();
+      total.expect(pg::l2_clip_norm{0.3});
       if (drawn > 0) pg::evaluate_into(of_total.exec, pg::accumulate(total, sum_in(of_total, batch, tape)));
-      third.step(of_total.exec, of_total.net, total + pg::unaccounted::gaussian_noise(sigma, of_total.generator), divisor);
+      third.step(of_total.exec, of_total.net, total + pg::unaccounted::gaussian_noise(sigma, of_total.generator),
+                 divisor);
       // Nothing was stored: the total can be released once more, with the same noise by the same key and step.
       pg::seeded_generator again{21, static_cast<std::uint64_t>(step)};
       pg::evaluate_into(of_total.exec, of_total.update, total + pg::unaccounted::gaussian_noise(sigma, again));
       BOOST_TEST(std::ranges::equal(of_total.update.values(), apart.update.values()));
 
-      other_total.clear(0.3);
+      other_total.clear();
+      other_total.expect(pg::l2_clip_norm{0.3});
       if (drawn > 0) pg::evaluate_into(of_total.exec, pg::assign(other_total, sum_in(through_total, batch, tape)));
       fourth.step(through_total.exec, through_total.net, through_total.update,
                   other_total + pg::unaccounted::gaussian_noise(sigma, through_total.generator), divisor);
@@ -335,18 +339,22 @@ BOOST_AUTO_TEST_CASE(a_fused_step_that_fails_changes_nothing) {
       pg::sum(pg::clip(pg::per_sample_gradients(s.net, pg::cross_entropy{}, batch, tape), pg::l2_clip_norm{0.3}));
   pg::bounded_total<net> total{s.exec};
   pg::evaluate_into(s.exec, pg::assign(total, sum));
+  pg::private_gradient<net> update{s.exec};
   pg::os_keyed_generator spent;
   const pg::os_keyed_generator taken{std::move(spent)};
   const pg::noise_multiplier sigma{1};
   const pg::expected_batch_size divisor{2};
-  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update, sum + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
+  BOOST_CHECK_THROW(
+      optimizer.step(s.exec, s.net, s.update, sum + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
+      std::logic_error);
+  BOOST_TEST(std::ranges::all_of(update.values(), [](float value) { return value == 0; }));
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
                     std::logic_error);
-  BOOST_TEST(std::ranges::all_of(s.update.values(), [](float value) { return value == 0; }));
-  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + pg::unaccounted::gaussian_noise(sigma, spent), divisor), std::logic_error);
   // More than a float can hold.
-  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update,
-                                   total + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1e40}, s.generator), divisor),
-                    std::invalid_argument);
+  BOOST_CHECK_THROW(
+      optimizer.step(s.exec, s.net, s.update,
+                     total + pg::unaccounted::gaussian_noise(pg::noise_multiplier{1e40}, s.generator), divisor),
+      std::invalid_argument);
   BOOST_TEST(s.parameters() == t.parameters());
   // Adam has counted no step.
   s.draw(1);

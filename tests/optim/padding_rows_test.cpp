@@ -50,7 +50,8 @@ struct run {
   }
   [[nodiscard]] auto noised() {
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
-    return pg::sum(pg::clip(g, pg::l2_clip_norm{1})) + pg::unaccounted::gaussian_noise(pg::noise_multiplier{3}, generator);
+    return pg::sum(pg::clip(g, pg::l2_clip_norm{1})) +
+           pg::unaccounted::gaussian_noise(pg::noise_multiplier{3}, generator);
   }
   /// Two steps by an update in memory, or in the same sweep as the noise.
   template <class Optimizer>

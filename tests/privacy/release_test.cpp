@@ -69,8 +69,8 @@ BOOST_AUTO_TEST_CASE(sensitivity_counts_rounding) {
   BOOST_TEST(pergrad::sensitivity_in_steps(grid, {}, 1) < (bound + 50) * (1 + 1e-9));
   BOOST_TEST(pergrad::sensitivity_in_steps(grid, {}, 2) >= 2 * (bound + 50));
   const summation added = summation::of<float>(2048);
-  BOOST_TEST(added.share() >= 2 * 64 * 2048 * 0x1p-24);
-  BOOST_TEST(added.share() < 2 * 64 * 2048 * 0x1p-24 * 1.001);
+  BOOST_TEST(added.share() >= 2 * 2048 * summation::most_additions * 0x1p-24);
+  BOOST_TEST(added.share() < 2 * 2048 * summation::most_additions * 0x1p-24 * 1.001);
   BOOST_TEST(pergrad::sensitivity_in_steps(grid, added, 1) >= bound * (1 + added.share()) + 200);
   BOOST_TEST(pergrad::sensitivity_in_steps(grid, added, 1) < bound * 1.02);
   // So many records that floating point would cost more: integers.

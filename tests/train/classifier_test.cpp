@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(counts_and_averages) {
       right += largest == static_cast<std::size_t>(data.classes[i]) ? 1U : 0U;
       loss += std::log(sum) - logits[static_cast<std::size_t>(data.classes[i])];
     }
-    const pg::classifier_result result = pg::evaluate_classifier(exec, net, data.records());
+    const pg::classifier_result result = pg::evaluate_classifier(exec, net, pg::public_records{data.records()});
     BOOST_TEST(result.accuracy == static_cast<double>(right) / static_cast<double>(count));
     BOOST_TEST(std::fabs(result.mean_loss - loss / static_cast<double>(count)) < 1e-6);
   }
@@ -54,9 +54,9 @@ BOOST_AUTO_TEST_CASE(threads_change_nothing) {
   const clouds data{2500};
   const pg::host one{pg::threads{1}};
   const classifier net{one, pg::kaiming_uniform{3}};
-  const auto wanted = pg::evaluate_classifier(one, net, data.records());
+  const auto wanted = pg::evaluate_classifier(one, net, pg::public_records{data.records()});
   for (std::size_t threads = 2; threads <= 4; ++threads) {
-    const auto found = pg::evaluate_classifier(pg::host{pg::threads{threads}}, net, data.records());
+    const auto found = pg::evaluate_classifier(pg::host{pg::threads{threads}}, net, pg::public_records{data.records()});
     BOOST_TEST(found.accuracy == wanted.accuracy);
     BOOST_TEST(found.mean_loss == wanted.mean_loss);
   }
@@ -65,23 +65,27 @@ BOOST_AUTO_TEST_CASE(threads_change_nothing) {
 BOOST_AUTO_TEST_CASE(no_records_and_wrong_records) {
   const pg::host exec{pg::threads{1}};
   const classifier net{exec, pg::kaiming_uniform{3}};
-  const auto nothing = pg::evaluate_classifier(exec, net, clouds{0}.records());
+  const auto nothing = pg::evaluate_classifier(exec, net, pg::public_records{clouds{0}.records()});
   BOOST_TEST(nothing.accuracy == 0.0);
   BOOST_TEST(nothing.mean_loss == 0.0);
   clouds data{50};
   BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
-                        exec, net, {data.inputs, std::span{data.classes}.first(25), pg::shape{12}})),
+                        exec, net,
+                        pg::public_records{pg::dataset<float, std::int32_t>{
+                            data.inputs, std::span{data.classes}.first(25), pg::shape{12}}})),
                     std::invalid_argument);
   // The same values in another order, or the same order under another name.
   BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
                         exec, pg::network<pg::shape{3, 2}, pg::flatten, pg::linear<3>>{exec, pg::zeros{}},
-                        {data.inputs, data.classes, pg::shape{2, 3}})),
+                        pg::public_records{pg::dataset<float, std::int32_t>{data.inputs, data.classes, pg::shape{2, 3}}})),
                     std::invalid_argument);
   for (const pg::shape same : {pg::shape{2, 3}, pg::shape{1, 6}, pg::shape{1, 2, 3}}) {
-    BOOST_CHECK_NO_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, {data.inputs, data.classes, same})));
+    BOOST_CHECK_NO_THROW(static_cast<void>(pg::evaluate_classifier(
+        exec, net, pg::public_records{pg::dataset<float, std::int32_t>{data.inputs, data.classes, same}})));
   }
   data.classes[49] = 3;
-  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, data.records())), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(exec, net, pg::public_records{data.records()})),
+                    std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(predictions_are_the_outputs) {
@@ -89,7 +93,7 @@ BOOST_AUTO_TEST_CASE(predictions_are_the_outputs) {
   const classifier net{exec, pg::kaiming_uniform{3}};
   for (const std::size_t count : {0U, 1U, 1025U}) {
     const clouds data{count};
-    const std::vector<float> found = pg::predict(exec, net, data.inputs);
+    const std::vector<float> found = pg::predict(exec, net, pg::public_records{data.inputs});
     BOOST_TEST_REQUIRE(found.size() == 3 * count);
     for (std::size_t i = 0; i < count; ++i) {
       const auto wanted = logits_of(net, data.inputs.data() + i * 6);
@@ -98,18 +102,19 @@ BOOST_AUTO_TEST_CASE(predictions_are_the_outputs) {
       }
     }
   }
-  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, net, std::vector<float>(7))), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, net, pg::public_records{std::vector<float>(7)})),
+                    std::invalid_argument);
 
   using reader = pg::network<pg::variable(pg::token_ids(3, 5)), pg::embedding<2>, pg::mean_over_positions>;
   const reader words{exec, pg::layer_default{1}};
   const auto table = words.parameters();
   const std::vector<std::int32_t> ids{1, 4, 0, 2, 3, 4};
   const std::vector<std::uint32_t> lengths{1, 2};
-  const std::vector<float> means = pg::predict(exec, words, ids, lengths);
+  const std::vector<float> means = pg::predict(exec, words, pg::public_records{ids}, lengths);
   BOOST_TEST_REQUIRE(means.size() == 4U);
   BOOST_TEST(means[0] == table[2]);
   BOOST_TEST(means[3] == (table[5] + table[7]) / 2);
-  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, words, ids)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, words, pg::public_records{ids})), std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -62,15 +62,14 @@ BOOST_AUTO_TEST_CASE(steps_with_groups_are_those_taken_by_hand) {
   const pg::host exec{pg::threads{2}};
   grouped net{exec, pg::kaiming_uniform{8}};
   grouped::tape tape{exec, options.max_batch};
-  pg::bounded_total<grouped> total{exec};
-  pg::private_gradient<grouped> update{exec};
+  pg::bounded_total<grouped> total{exec, pg::detail::capacity_for<float>(options)};
+  pg::unprotected::rehearsed_gradient<grouped> update{exec};
   pg::seeded_generator generator{41};
   pg::sgd<grouped> optimizer{*options.learning_rate};
   const auto records = data.records();
-  std::vector<std::uint32_t> drawn(data.size());
   for (int step = 0; step < 5; ++step) {
-    const std::size_t count = options.sampling->sample(generator.key(), generator.next_step(),
-                                                       static_cast<std::uint32_t>(data.size()), drawn);
+    const auto drawn = pg::unaccounted::draw(*options.sampling, generator, static_cast<std::uint32_t>(data.size()));
+    const std::size_t count = drawn.size();
     BOOST_TEST_REQUIRE(count > options.max_batch.count);
     total.clear();
     for (std::size_t first = 0; first < count; first += options.max_batch.count) {
@@ -79,7 +78,6 @@ BOOST_AUTO_TEST_CASE(steps_with_groups_are_those_taken_by_hand) {
       const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, chunk, tape);
       pg::evaluate_into(exec, pg::accumulate(total, pg::sum(pg::clip_per_group(g, options.group_bounds))));
     }
-    BOOST_TEST(std::fabs(total.sensitivity() - 0.5) < 1e-12);  // sqrt(0.3² + 0.4²)
     pg::evaluate_into(exec, update, total + pg::unaccounted::gaussian_noise(*options.noise, generator));
     optimizer.step(exec, net, update, *options.divisor);
   }
@@ -106,9 +104,8 @@ BOOST_AUTO_TEST_CASE(bounds_are_copied_and_noise_is_scaled_by_all_of_them) {
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, none, tape);
     return pg::sum(pg::clip_per_group(g, options_of_groups().group_bounds)).sensitivity();
   }();
-  std::vector<float> noise(grouped::parameter_count);
-  pg::add_gaussian<float>(pg::seeded_generator{41}.key(), pg::random_purpose::gradient_noise, 1, 0, 1.1 * sensitivity,
-                          noise);
+  BOOST_TEST(std::fabs(sensitivity - 0.5) < 1e-12);  // sqrt(0.3² + 0.4²)
+  const std::vector<float> noise = noise_alone<grouped>(options_of_groups(), sensitivity, 1);
   const auto found = r.trainer.last_update().values();
   BOOST_TEST((std::vector<float>(found.begin(), found.end()) == noise));
 }
@@ -142,7 +139,7 @@ BOOST_AUTO_TEST_CASE(wrong_bounds_are_named) {
     BOOST_CHECK_EXCEPTION(run<grouped>{options}, std::invalid_argument, [&](const std::invalid_argument& error) {
       const std::string text = error.what();
       BOOST_TEST_MESSAGE(text);
-      return text.starts_with("pergrad: dp_sgd: ") && text.find(what) != std::string::npos;
+      return text.starts_with("pergrad: private training: ") && text.find(what) != std::string::npos;
     });
   };
   says([](auto& o) { o.group_bounds.clear(); }, "group_bounds is not set");
@@ -186,8 +183,8 @@ BOOST_AUTO_TEST_CASE(evaluation_after_training_is_not_random) {
   keeping same{r.exec, pg::zeros{}};
   std::copy(r.net.parameters().begin(), r.net.parameters().end(), same.parameters().begin());
   BOOST_TEST((outputs_of(r.exec, same, data) == outputs));
-  const auto once = pg::evaluate_classifier(r.exec, r.net, data.records());
-  const auto again = pg::evaluate_classifier(r.exec, r.net, data.records());
+  const auto once = pg::evaluate_classifier(r.exec, r.net, pg::public_records{data.records()});
+  const auto again = pg::evaluate_classifier(r.exec, r.net, pg::public_records{data.records()});
   BOOST_TEST(once.mean_loss == again.mean_loss);
   BOOST_TEST(once.accuracy == again.accuracy);
 }

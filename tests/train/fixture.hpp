@@ -52,6 +52,19 @@ struct clouds {
   return {net.parameters().begin(), net.parameters().end()};
 }
 
+/// Noise alone, as a trainer with these options releases it for an empty batch: of step `step` of the seed's generator.
+template <class Network>
+[[nodiscard]] std::vector<float> noise_alone(const pg::dp_sgd_options& options, double sensitivity, std::uint64_t step,
+                                             std::uint64_t seed = 41) {
+  const pg::host exec{pg::threads{1}};
+  pg::bounded_total<Network> total{exec, pg::detail::capacity_for<float>(options)};
+  total.expect(pg::l2_clip_norm{sensitivity});
+  pg::unprotected::rehearsed_gradient<Network> update{exec};
+  pg::seeded_generator generator{seed, step};
+  pg::evaluate_into(exec, update, total + pg::unaccounted::gaussian_noise(*options.noise, generator));
+  return {update.values().begin(), update.values().end()};
+}
+
 /// The norm of their difference, by that of the first.
 [[nodiscard]] inline double distance(const std::vector<float>& one, const std::vector<float>& other) {
   BOOST_TEST_REQUIRE(one.size() == other.size());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
-//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update -> roundings that were open
+//   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> lanes, noise, update
+//   -> roundings that were open
 //
 // Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
@@ -58,8 +59,9 @@ class network_trainer {
         options_{options},
         grid_{release_grid::of(sensitivity, memory.net().parameters)},
         settings_{.noise = {},
-                  .sigma = options.noise->value() * sensitivity_in_steps(
-                                grid_, summation::of<Scalar>(pergrad::detail::capacity_for<Scalar>(options).count), 1),
+                  .sigma = options.noise->value() *
+                           sensitivity_in_steps(
+                               grid_, summation::of<Scalar>(pergrad::detail::capacity_for<Scalar>(options).count), 1),
                   .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
                            static_cast<double>(std::numeric_limits<Scalar>::max())},
                   .scale = 1 / options.divisor->value(),
@@ -90,10 +92,8 @@ class network_trainer {
     rule_ = {.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
-    rule_ = {.kind = clip_rule::kind_type::normalise,
-             .bound = rule.bound,
-             .stability = rule.stability,
-             .unit = grid_.unit};
+    rule_ = {
+        .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {

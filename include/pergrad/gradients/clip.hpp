@@ -101,9 +101,9 @@ struct layer_clip {
   void weigh(const on_host::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer < Layers; ++layer) {
-      weights[layer] = finite
-                           ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer], unit)
-                           : Scalar{0};
+      weights[layer] =
+          finite ? clip_factor<Scalar>(bound_of(facts.layers[layer]), Network::parameter_count, bounds[layer], unit)
+                 : Scalar{0};
     }
   }
 };
@@ -123,8 +123,9 @@ struct group_clip {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(bound_of(facts.norm), Network::parameter_count));
     for (std::size_t layer = 0; layer != groups.size(); ++layer) {
       const std::size_t group = groups[layer];
-      weights[layer] =
-          finite ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group], unit) : Scalar{0};
+      weights[layer] = finite
+                           ? clip_factor<Scalar>(bound_of(norms[group]), Network::parameter_count, bounds[group], unit)
+                           : Scalar{0};
     }
   }
 };

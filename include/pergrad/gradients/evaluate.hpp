@@ -409,9 +409,9 @@ void release_into(const Executor& executor, released_gradient<Network, IsPrivate
 
 }  // namespace detail
 
-/// Evaluates a noised sum, or a total of chunks with noise, into a private gradient: the one thing that may be released.
-/// Draws the noise once, also for an empty batch. Throws what the batch, the tape, the total and the generator throw; of
-/// a sum the gradient is all zeros then.
+/// Evaluates a noised sum, or a total of chunks with noise, into a private gradient: the one thing that may be
+/// released. Draws the noise once, also for an empty batch. Throws what the batch, the tape, the total and the
+/// generator throw; of a sum the gradient is all zeros then.
 template <executor Executor, class Network, bool IsPrivate, class Expression>
 void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
                    const Expression& expression) {
@@ -433,7 +433,8 @@ void evaluate_into(const Executor& executor, detail::chunk_of_total<Sum, Network
   detail::evaluate_together(executor, chunk);
 }
 /// The same of a private step: `evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), bound))))`. Throws
-/// std::logic_error for another batch than the step's, for one that is in the sum, and for another bound than the loop's.
+/// std::logic_error for another batch than the step's, for one that is in the sum, and for another bound than the
+/// loop's.
 template <executor Executor, class Sum, class Network, class Step>
 void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network, Step> chunk) {
   detail::evaluate_together(executor, chunk);

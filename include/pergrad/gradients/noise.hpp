@@ -80,8 +80,8 @@ void release_total(const host& crew, const bounded_total<Network>& total, const 
 
 }  // namespace detail
 
-/// Parts of a release by hand. Nothing here knows how records were drawn, or enters anything in a ledger: what the noise
-/// protects, and for how much, is for the program to say.
+/// Parts of a release by hand. Nothing here knows how records were drawn, or enters anything in a ledger: what the
+/// noise protects, and for how much, is for the program to say.
 namespace unaccounted {
 
 /// Gaussian noise with standard deviation multiplier * sensitivity of the sum it is added to. The generator is referred

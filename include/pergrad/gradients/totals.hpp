@@ -2,8 +2,9 @@
 // pergrad/gradients/totals.hpp - where gradients and their sums live: released ones, un-noised totals of clipped sums,
 // and ordinary ones that say so
 //
-// A total shows its numbers to nobody but the release gate (privacy/release.hpp). It knows what one record can do to it:
-// every record is in it at most once, every chunk is clipped alike, and how its additions round is proven beforehand.
+// A total shows its numbers to nobody but the release gate (privacy/release.hpp). It knows what one record can do to
+// it: every record is in it at most once, every chunk is clipped alike, and how its additions round is proven
+// beforehand.
 #pragma once
 
 #include <algorithm>
@@ -55,8 +56,8 @@ class total_state {
   /// std::logic_error for another bound than before.
   void expect(const release_grid& grid, int exchanged) {
     if (grid_ && !(*grid_ == grid && exchanged_ == exchanged)) {
-      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: bounds " + std::to_string(grid_->bound) +
-                             " and " + std::to_string(grid.bound));
+      throw std::logic_error("pergrad: chunks of one sum must be clipped alike: bounds " +
+                             std::to_string(grid_->bound) + " and " + std::to_string(grid.bound));
     }
     grid_ = grid;
     exchanged_ = exchanged;
@@ -80,8 +81,8 @@ class total_state {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t number = record(i);
       if (number < next) {
-        throw_logic_error({"pergrad: a clipped sum takes every record once, in the order of their numbers: record ", number,
-                           " comes behind ", next - 1});
+        throw_logic_error({"pergrad: a clipped sum takes every record once, in the order of their numbers: record ",
+                           number, " comes behind ", next - 1});
       }
       next = number + 1;
     }
@@ -89,7 +90,8 @@ class total_state {
     next_record_ = next;
   }
   /// Whether the next chunk is to be added up as integers; counts it. `most`: records that it may have, `way`: how
-  /// floating point would add up so many. Both are public, and so is the answer: how many records there are says nothing.
+  /// floating point would add up so many. Both are public, and so is the answer: how many records there are says
+  /// nothing.
   [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
     const std::size_t longest = std::max(longest_, way.inside);
     const bool fits = !has_integers_ && records_ + most <= added_.capacity &&

@@ -5,8 +5,8 @@
 // such blocks (deferred_rows.hpp). After a chunk the sum over its samples is one product, (diag(w) Delta)^T X, that is
 // written straight into the result, in parallel over stretches of outputs. Each element is one chain of multiply-adds
 // over the chunk's samples in their order, so its bits do not depend on the number of threads (book-keeping, Bu et al.
-// 2022, arXiv:2210.00038). A clipped sum is formed in parts of few samples, which are then added up: its way of additions
-// is to be short (tape.hpp).
+// 2022, arXiv:2210.00038). A clipped sum is formed in parts of few samples, which are then added up: its way of
+// additions is to be short (tape.hpp).
 //
 // w delta is rounded once, as everywhere (privacy/clip.hpp). A sample of weight 0 is a row of zeros, x included where
 // it is not finite: nothing is multiplied by 0 that could give anything else.

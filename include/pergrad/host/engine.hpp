@@ -76,7 +76,8 @@ class engine {
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
     const index most = worker<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
     const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
-    const index chunk = std::max(tile, std::min(chunk_samples<Network>, request.most_samples_of_integers()) / tile * tile);
+    const index chunk =
+        std::max(tile, std::min(chunk_samples<Network>, request.most_samples_of_integers()) / tile * tile);
     const lane_plan plan{request.sum_count > 0, request.has_weights(), tile, tape.capacity()};
 
     pack_panels(executor, network, tape_access::panels(tape), request.backward);
@@ -112,7 +113,8 @@ class engine {
     [[nodiscard]] index lanes(index samples) const noexcept {
       const index count = tiles(samples);
       if (!forms_sums) return std::min(count, lane_count<Network>);
-      return std::min(count, is_weighted ? bounded_lanes_for<Network>(count, tile, capacity) : lanes_for<Network>(count));
+      return std::min(count,
+                      is_weighted ? bounded_lanes_for<Network>(count, tile, capacity) : lanes_for<Network>(count));
     }
   };
 
@@ -217,7 +219,8 @@ class engine {
       };
       if (sum.integers != nullptr) {
         for_each_sample([&](const segments<scalar>& here, index first, index last, scalar weight) {
-          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(), sum.integers + leaf.parameters);
+          add_rounded_segments(leaf, here, first, last, static_cast<double>(weight) * sum.steps(),
+                               sum.integers + leaf.parameters);
         });
         return;
       }
@@ -235,7 +238,8 @@ class engine {
       });
       if (!is_last) return;
       for_each_stretch_of_bucket(leaf, bucket, [&](index at, index size) {
-        for (index i = at; i < at + size; ++i) out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
+        for (index i = at; i < at + size; ++i)
+          out[i] = (sum.accumulate ? out[i] : scalar{0}) + static_cast<scalar>(to[i]);
       });
     });
   }
@@ -291,36 +295,35 @@ class engine {
     const lane_sum_of_integers<scalar> sum_of_integers{lane_sum.lanes, sum.integers};
     index chunks = 0;
     for (std::size_t k = 0; k != table.outer_count; ++k) chunks += chunks_of(table.outer[k]);
-    executor.parallel(static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0),
-                      [&](std::size_t task, std::size_t) {
-                        auto chunk = static_cast<index>(task);
-                        for (std::size_t k = 0; k != table.outer_count; ++k) {
-                          const outer_leaf& leaf = table.outer[k];
-                          if (chunk < chunks_of(leaf)) {
-                            const index rows_count = leaf.groups * leaf.view_width();
-                            const index first = chunk * rows_per_chunk(leaf);
-                            const index last = std::min(rows_count, first + rows_per_chunk(leaf));
-                            if (sum.integers == nullptr) {
-                              gather_rows(leaf, first, last, lane_sum);
-                            } else {
-                              for_each_parameter(leaf, first, last,
-                                                 [&](index p, index n) { sum_of_integers.add(p, n); });
-                            }
-                            return;
-                          }
-                          chunk -= chunks_of(leaf);
-                        }
-                        for (std::size_t k = 0; k != table.elementwise_count; ++k) {
-                          const elementwise_leaf& leaf = table.elementwise[k];
-                          for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
-                            if (sum.integers == nullptr) {
-                              lane_sum.finish(leaf.parameters + i, leaf.native + i);
-                            } else {
-                              sum_of_integers.add(leaf.parameters + i, leaf.native + i);
-                            }
-                          }
-                        }
-                      });
+    executor.parallel(
+        static_cast<std::size_t>(chunks) + (table.elementwise_count > 0 ? 1 : 0), [&](std::size_t task, std::size_t) {
+          auto chunk = static_cast<index>(task);
+          for (std::size_t k = 0; k != table.outer_count; ++k) {
+            const outer_leaf& leaf = table.outer[k];
+            if (chunk < chunks_of(leaf)) {
+              const index rows_count = leaf.groups * leaf.view_width();
+              const index first = chunk * rows_per_chunk(leaf);
+              const index last = std::min(rows_count, first + rows_per_chunk(leaf));
+              if (sum.integers == nullptr) {
+                gather_rows(leaf, first, last, lane_sum);
+              } else {
+                for_each_parameter(leaf, first, last, [&](index p, index n) { sum_of_integers.add(p, n); });
+              }
+              return;
+            }
+            chunk -= chunks_of(leaf);
+          }
+          for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+            const elementwise_leaf& leaf = table.elementwise[k];
+            for (index i = 0; i < (leaf.use.first ? leaf.count : 0); ++i) {
+              if (sum.integers == nullptr) {
+                lane_sum.finish(leaf.parameters + i, leaf.native + i);
+              } else {
+                sum_of_integers.add(leaf.parameters + i, leaf.native + i);
+              }
+            }
+          }
+        });
   }
   [[nodiscard, gnu::noinline]] static index chunks_of(const outer_leaf& leaf) {
     if (!leaf.use.first || leaf.deferred) return 0;

@@ -66,8 +66,8 @@ struct leaf_sums {
     if (asked.integers == nullptr) {
       add_scaled_to(sum + leaf.native, weight, gradient, leaf.native_count());
     } else {
-      add_rounded_to(reinterpret_cast<integer_of<scalar>*>(sum) + leaf.native, static_cast<double>(weight) * asked.steps(), gradient,
-                     leaf.native_count());
+      add_rounded_to(reinterpret_cast<integer_of<scalar>*>(sum) + leaf.native,
+                     static_cast<double>(weight) * asked.steps(), gradient, leaf.native_count());
     }
   }
 
@@ -105,7 +105,8 @@ struct leaf_sums {
     }
   }
 
-  void add_weighted_sum(const sum_request<scalar>& asked, std::size_t node, index begin, index end, const weight_table& weights, scalar* sum) {
+  void add_weighted_sum(const sum_request<scalar>& asked, std::size_t node, index begin, index end,
+                        const weight_table& weights, scalar* sum) {
     const auto add_one_by_one = [&](index native, index count, const auto& instantiate_one) {
       for (index b = begin; b < end; ++b) {
         const scalar weight = weights[static_cast<std::size_t>(b)];

@@ -38,8 +38,8 @@ struct sum_request {
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
   const void* weigher = nullptr;
   void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
-  int unit = 0;        ///< weights count in units of 2^unit
-  int grid_steps = 0;  ///< with `integers`: a unit has 2^grid_steps steps
+  int unit = 0;           ///< weights count in units of 2^unit
+  int grid_steps = 0;     ///< with `integers`: a unit has 2^grid_steps steps
   Scalar* out = nullptr;  ///< parameter_count values, PyTorch's order
   /// Not null: every sample's share is rounded to whole steps by itself and added to these, in the place of `out`.
   std::int64_t* integers = nullptr;

@@ -261,7 +261,8 @@ struct worker {
         if (!leaf.late || request.method_of(leaf, every_gradient) != norm_method::instantiate) continue;
         const scalar weight = weights[sum.per_layer ? table.layer_group[leaf.node] : 0];
         if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-        leaves.add_gradient(sum, leaf, weight, kept.late_gradient(leaf), sums + static_cast<index>(s) * table.lane_size);
+        leaves.add_gradient(sum, leaf, weight, kept.late_gradient(leaf),
+                            sums + static_cast<index>(s) * table.lane_size);
       }
     }
   }

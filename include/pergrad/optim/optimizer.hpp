@@ -84,8 +84,8 @@ class optimizer_steps {
   requires(detail::is_noised<Noised>) void step(const Executor& executor, Network& network,
                                                 released_gradient<Network, IsPrivate>& update, const Noised& noised,
                                                 expected_batch_size divisor) {
-    using explanation = detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>,
-                                                       Noised>;
+    using explanation =
+        detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
     if constexpr (std::is_same_v<explanation, char>) {
       detail::release_into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
     } else {

@@ -35,7 +35,8 @@ class privacy_accountant {
   explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
       : budget_{budget}, plan_{plan} {
     if (plan == run_plan::on_the_way && !budget) {
-      throw std::invalid_argument("pergrad: a run that is planned on the way needs a budget: its order is fixed for it");
+      throw std::invalid_argument(
+          "pergrad: a run that is planned on the way needs a budget: its order is fixed for it");
     }
   }
 
@@ -73,8 +74,8 @@ class privacy_accountant {
   void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
-  /// What was spent so far. Of a run that is planned on the way, and of one whose end was chosen from what was released,
-  /// only the budget is a guarantee.
+  /// What was spent so far. Of a run that is planned on the way, and of one whose end was chosen from what was
+  /// released, only the budget is a guarantee.
   [[nodiscard]] double epsilon(pergrad::delta at) const {
     return order_ == 0 ? accountant_.epsilon(at) : accountant_.epsilon_at_order(order_, {0, 1}, 0, at);
   }

@@ -16,8 +16,8 @@
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 //
 // A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
-// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each; the bound has room
-// for them.
+// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each; the bound has
+// room for them.
 #pragma once
 
 #include <cmath>
@@ -85,9 +85,11 @@ template <class Scalar>
 
 }  // namespace detail
 
-/// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not finite.
+/// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not
+/// finite.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound, int unit = 0) noexcept {
+[[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound,
+                                                   int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);

@@ -68,9 +68,9 @@ class rdp_accountant {
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
 
-  /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the first
-  /// step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic 2021,
-  /// arXiv:2008.11193). The best order afterwards makes none.
+  /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
+  /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
+  /// 2021, arXiv:2008.11193). The best order afterwards makes none.
   [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
                                         pergrad::delta at) const {
     const entry more{event, count};

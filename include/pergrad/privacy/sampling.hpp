@@ -66,8 +66,7 @@ class poisson_sampling {
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
     const chacha_nonce nonce = stream.nonce(random_purpose::record_sampling);
     for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
-      mark_tile(stream.key(), nonce, first / tile + word / words_per_tile,
-                bits.subspan(word).first<words_per_tile>());
+      mark_tile(stream.key(), nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
     }
   }
   /// Records that `mark` marks together.
@@ -147,9 +146,9 @@ class poisson_sampling {
 
 namespace unaccounted {
 
-/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values, as
-/// is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws std::out_of_range
-/// beyond 2^35 records.
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
+/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
+/// std::out_of_range beyond 2^35 records.
 template <random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {

@@ -5,10 +5,9 @@
 //   replace one         max over D, x, y     |S(D + x) - S(D + y)|    <= Delta
 // x, y: random, huge, tiny, not finite, a copy of a sample of D, its mirror image; D has 0 to `most_samples` samples.
 //
-// A floating-point sum of n terms rounds, so that another order or number of terms moves it by a little more than one
-// term (Casacuberta et al. 2022, arXiv:2207.10635). Each of at most n + 16 additions errs by u |S| <= u n C, whence
-//   allowance = 2 (n + 16) n u C,   u the scalar's epsilon.
-// For an empty D there is no rounding and no allowance: a single sample must stay within Delta exactly.
+// A floating-point sum rounds, so that another order or number of terms moves it by a little more than one term
+// (Casacuberta et al. 2022, arXiv:2207.10635). The allowance is what a release counts for that (privacy/release.hpp, e
+// times twice the number of samples). For an empty D there is none: a single sample must stay within Delta exactly.
 #pragma once
 
 // clang-format off
@@ -30,6 +29,7 @@
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/testing/samples.hpp>
 
@@ -145,12 +145,14 @@ template <class Loss = cross_entropy, class Network, class MakeSum>
   sensitivity_report report;
   report.seed = options.seed;
   neighbouring relation = neighbouring::add_or_remove_one;
+  double bound = 0;  // of one sample's share
 
   const auto sum_of = [&](const samples& data) {
     const auto batch = data.view();
     const auto total = make_sum(per_sample_gradients(network, Loss{}, batch, tape));
     report.sensitivity = total.sensitivity();
-    relation = total.relation();
+    bound = report.sensitivity / total.exchanged;
+    if (total.exchanged == 2) relation = neighbouring::replace_one;
     return unprotected::evaluate(executor, total);
   };
   const auto with = [](const samples& data, const samples& newcomer, std::size_t place) {
@@ -172,9 +174,7 @@ template <class Loss = cross_entropy, class Network, class MakeSum>
       squared += difference * difference;
     }
     ++report.attempts;
-    const auto size = static_cast<double>(count);
-    const double allowance =
-        2 * (size + 16) * size * static_cast<double>(std::numeric_limits<scalar>::epsilon()) * report.sensitivity;
+    const double allowance = count == 0 ? 0 : summation::of<scalar>(count + 1).share() * bound;
     const long double moved = std::sqrt(squared);
     const bool within = moved <= static_cast<long double>(report.sensitivity) + static_cast<long double>(allowance);
     if (within && (!report.holds || static_cast<double>(moved) <= report.observed)) return;

@@ -81,7 +81,6 @@ class step_notes {
 
 template <class Network, class Loss, executor Executor>
 class dp_sgd_base : public private_run {
-
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
@@ -171,8 +170,8 @@ class dp_sgd_base : public private_run {
       part_ = std::make_unique<part_type>(*executor_, *network_, tape_, options_, sensitivity_);
       with_empty_batch([&](const auto& sum) { part_->clip_with(sum.clipped().rule()); });
     } else {
-      part_ = std::make_unique<part_type>(
-          part_type{total_access::total_without_memory<Network>(capacity_for<scalar>(options_)), make_optimizer(options_)});
+      part_ = std::make_unique<part_type>(part_type{
+          total_access::total_without_memory<Network>(capacity_for<scalar>(options_)), make_optimizer(options_)});
     }
   }
 

@@ -68,8 +68,8 @@ inline void require_option(bool given, const char* name) {
   throw std::invalid_argument("pergrad: private training: " + what);
 }
 
-/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is said
-/// where they are used. A run without noise is for generators that are not private.
+/// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
+/// said where they are used. A run without noise is for generators that are not private.
 inline const private_options& checked_options(const private_options& options, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
@@ -113,12 +113,12 @@ inline void require_room_for_a_step(const privacy_accountant& accountant, const 
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
   char text[240];
-  std::snprintf(
-      text, sizeof text,
-      "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and one step with "
-      "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-      budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
-      accountant.accountant().epsilon_after(event, 1, budget.delta));
+  std::snprintf(text, sizeof text,
+                "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
+                "one step with "
+                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                accountant.accountant().epsilon_after(event, 1, budget.delta));
   throw std::invalid_argument(text);
 }
 

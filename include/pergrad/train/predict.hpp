@@ -74,9 +74,10 @@ requires(!pergrad::detail::is_explained<Network>)
 /// after the other in an array of inputs; `lengths`: one a record where they vary. On the host. Allocates. Throws
 /// std::invalid_argument or std::out_of_range as `dataset` does.
 template <class Network, class Inputs>
-requires(!detail::is_explained<Network>) [[nodiscard]] std::vector<typename Network::scalar> predict(
-    const host& executor, const Network& network, const public_records<Inputs>& inputs,
-    std::span<const std::uint32_t> lengths = {}) {
+requires(!detail::is_explained<Network>)
+    [[nodiscard]] std::vector<typename Network::scalar> predict(const host& executor, const Network& network,
+                                                                const public_records<Inputs>& inputs,
+                                                                std::span<const std::uint32_t> lengths = {}) {
   return unprotected::predict(executor, network, inputs.view(), lengths);
 }
 /// Of inputs that nobody says are public, and of a network that is explained to be wrong.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by hand
-// have in common
+// pergrad/train/private_run.hpp - sampling and accounting of a run, which cannot part: what a trainer and a loop by
+// hand have in common
 //
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
@@ -99,23 +99,28 @@ class drawn_records {
 };
 
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch size
-/// is what it says, in whole physical batches; fewer where only so few are added up in floating point. Throws
-/// std::invalid_argument for a capacity of less than one batch.
+/// is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do with it,
+/// as noise is scaled by it.
 template <class Scalar>
 [[nodiscard]] record_capacity capacity_for(const private_options& options) {
-  const std::size_t batch = options.max_batch.count;
-  if (options.capacity) {
-    if (options.capacity->count < batch) {
-      refuse_option("capacity must be at least max_batch, got " + std::to_string(options.capacity->count));
-    }
-    return *options.capacity;
-  }
+  if (options.capacity) return *options.capacity;
+  constexpr std::size_t granule = 256;
   const double expected = std::min(options.divisor->value(), 0x1p31);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
-  const record_capacity enough{(records + batch - 1) / batch * batch};
-  const record_capacity fewer{enough.count - batch};
-  const bool is_needed = summation::of<Scalar>(enough.count).capacity == 0 && static_cast<double>(fewer.count) >= expected;
-  return is_needed ? fewer : enough;
+  std::size_t enough = (records + granule - 1) / granule * granule;
+  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+    enough -= granule;
+  }
+  return {enough};
+}
+/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added up
+/// as integers, and of any number. Precondition: `checked_options`.
+template <class Scalar, class Options>
+[[nodiscard]] Options settled(Options options) {
+  const record_capacity capacity = capacity_for<Scalar>(options);
+  options.capacity = capacity;
+  if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
+  return options;
 }
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network.
@@ -130,8 +135,9 @@ class private_run {
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
 
  protected:
-  [[gnu::noinline]] private_run(const private_options& options, bool is_private)
-      : sampling_{*checked_options(options, is_private).sampling},
+  /// `options` were checked, and settled.
+  [[gnu::noinline]] explicit private_run(const private_options& options)
+      : sampling_{*options.sampling},
         accountant_{options.budget, options.plan},
         event_{sampling_.event(*options.noise)},
         drawn_{options.max_batch.count} {}

@@ -3,8 +3,8 @@
 //
 // A sum has a fixed number of lanes: the sample at position p of the logical batch belongs to lane p mod lanes, and
 // within a lane the samples follow each other. One thread adds up one element of one lane, so no bit depends on how a
-// logical batch is cut into physical ones. A sum that will be released is one of integers: what a sample adds is rounded
-// to whole steps of the grid by itself (privacy/release.hpp).
+// logical batch is cut into physical ones. A sum that will be released is one of integers: what a sample adds is
+// rounded to whole steps of the grid by itself (privacy/release.hpp).
 #pragma once
 
 #include <cstddef>
@@ -72,9 +72,9 @@ struct sum_kernel {
   int layer_stride = 0;             ///< 0: one weight for all layers
   int squares = 0;                  ///< of g_b², element by element
   int lanes = 0;
-  int first_block = 0;   ///< of those that leaf_share counts: outer leaves come first
-  Scalar to_grid = 1;    ///< of sums of integers: steps of a unit
-  Sum* sums = nullptr;   ///< [lane][parameter]
+  int first_block = 0;  ///< of those that leaf_share counts: outer leaves come first
+  Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
+  Sum* sums = nullptr;  ///< [lane][parameter]
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
