@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <ranges>
 #include <span>
 #include <type_traits>
 
@@ -34,6 +35,23 @@ template <class Targets, class Inputs, class Target, class Value>
 concept of_another_type_with =
     array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
                                          std::is_convertible_v<const Targets&, std::span<const Target>>);
+
+/// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
+template <class Argument>
+concept ends_with_the_call =
+    !std::is_lvalue_reference_v<Argument> && std::ranges::range<Argument> && !std::ranges::borrowed_range<Argument>;
+template <class Argument, class Element>
+concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
+template <class... Arguments>
+struct first_that_ends {
+  using type = void;
+};
+template <class First, class... Rest>
+struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
+template <ends_with_the_call First, class... Rest>
+struct first_that_ends<First, Rest...> {
+  using type = First;
+};
 
 /// What an error about them names.
 template <class Inputs, class Targets>
@@ -95,6 +113,15 @@ class dataset {
   dataset(const Inputs&, const Targets&, const shape&, const More&...) {
     static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
+  }
+
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
@@ -234,6 +261,21 @@ class batch {
   batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
     static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
+  }
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
+  }
+  template <detail::given_as_span<std::uint32_t> Ids>
+  requires detail::ends_with_the_call<Ids>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<Ids>{});
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
   /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.

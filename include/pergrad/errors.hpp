@@ -185,6 +185,12 @@ template <class Inputs, class Targets, class Given> struct numbers_of_another_ty
 template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
   static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
 };
+template <class Count> struct count_as_divisor {
+  static_assert(never<Count>, "how many records were drawn is a private value, and no divisor: write a public constant, pergrad::expected_batch_size{64}, or static_cast<double>(n) of a count that is public; see docs/privacy.md");
+};
+template <class Array> struct temporary_array {
+  static_assert(never<Array>, "a data set and a batch are views, and this array is gone when they are read: give it a name and pass the name; see docs/quickstart.md");
+};
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };

@@ -59,8 +59,8 @@ struct launch {
 
   void run(dev::play_order order) {
     const pg::seeded_generator generator{seed};
-    const auto stream = generator.stream(pg::detail::randomness::noise, at);
-    settings.noise = dev::stream_upload::words(stream, pg::random_purpose::gradient_noise);
+    const auto stream = generator.stream<pg::detail::randomness::noise>(at);
+    settings.noise = dev::stream_upload::words(stream);
     settings.sigma = sigma;
     settings.grid = {std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps),
                      static_cast<double>(std::numeric_limits<Scalar>::max())};

@@ -30,9 +30,9 @@ std::vector<std::uint32_t> drawn_by_host(double q, std::uint64_t step, std::uint
 }
 std::vector<std::uint32_t> drawn_by_device(double q, std::uint64_t step, std::uint32_t count, dev::play_order order) {
   const pg::seeded_generator generator{seed};
-  const auto stream = generator.stream(pg::detail::randomness::sampling, step);
+  const auto stream = generator.stream<pg::detail::randomness::sampling>(step);
   dev::choose_kernel choose{.step = &step,
-                            .stream = dev::stream_upload::words(stream, pg::random_purpose::record_sampling),
+                            .stream = dev::stream_upload::words(stream),
                             .threshold = q == 1 ? 0 : static_cast<std::uint64_t>(std::ldexp(q, 64)),
                             .everybody = q == 1 ? 1U : 0U,
                             .record_count = count,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/gradients/noise_test.cpp - sensitivities, and noise that is exactly noise_multiplier times them.
 #include "fixture.hpp"
+#include "total_probe.hpp"
 
 BOOST_AUTO_TEST_SUITE(gradients_noise)
 
@@ -177,7 +178,7 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_all_the_same) {
   total.expect(pg::l2_clip_norm{0.5});
   const std::uint64_t step = generator.step();
   const auto of_total = rehearsed<network>(p.exec, total + pg::unaccounted::gaussian_noise(two, generator));
-  const double sensitivity = pg::detail::total_access::state(total).sensitivity();
+  const double sensitivity = pg::detail::total_probe::state(total).sensitivity();
   check_same_bits(of_total, noise_alone<double>(0.5, network::parameter_count, sensitivity, 2, 12, step),
                   "an empty total");
 }

@@ -10,6 +10,7 @@
 #include <pergrad/models.hpp>
 
 #include "fixture.hpp"
+#include "total_probe.hpp"
 
 BOOST_AUTO_TEST_SUITE(gradients_summation)
 
@@ -127,7 +128,7 @@ struct summing {
     pg::bounded_total<Network> total{exec, pg::record_capacity{capacity}};
     add(total, ids, bound);
     const auto grid = pg::release_grid::of(bound, Network::parameter_count);
-    const auto parts = pg::detail::total_access::sum_of(total);
+    const auto parts = pg::detail::total_probe::sum_of(total);
     numbers values(Network::parameter_count);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double steps = std::ldexp(1.0, grid.steps);

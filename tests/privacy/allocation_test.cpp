@@ -31,7 +31,7 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
   const std::size_t before = allocations;
   for (int turn = 0; turn < 5; ++turn) {
     accountant.spend(event);
-    sampling.mark(generator.stream(pergrad::detail::randomness::sampling, generator.next_step()), 0, marked);
+    sampling.mark(generator.stream<pergrad::detail::randomness::sampling>(generator.next_step()), 0, marked);
     const pergrad::noise_multiplier noise{1.0};
     const pergrad::detail::release_gate<float> narrow{grid, sensitivity, noise, 1, generator};
     const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, generator};

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/host/tile_view.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
@@ -44,8 +45,7 @@ struct own_generator {
 static_assert(!pergrad::random_generator<own_generator>);
 
 /// The first values of a release of zeros.
-template <class Generator>
-std::vector<float> noise_of(Generator& generator) {
+std::vector<float> noise_of(seeded_generator& generator) {
   const auto grid = pergrad::release_grid::of(1, 64);
   const pergrad::detail::release_gate<float> gate{grid, pergrad::sensitivity_in_steps(grid, {}, 1),
                                                   pergrad::noise_multiplier{1}, 1, generator};
@@ -59,7 +59,9 @@ std::vector<float> noise_of(Generator& generator) {
 BOOST_AUTO_TEST_CASE(system_keys_differ) {
   os_keyed_generator first;
   os_keyed_generator second;
-  BOOST_TEST((noise_of(first) != noise_of(second)));
+  const pergrad::poisson_sampling half{pergrad::sampling_probability{0.5}};
+  const auto drawn = [&](os_keyed_generator& generator) { return pergrad::unaccounted::draw(half, generator, 1000); };
+  BOOST_TEST((drawn(first) != drawn(second)));
 }
 
 BOOST_AUTO_TEST_CASE(steps_are_given_out_once) {
@@ -94,9 +96,8 @@ BOOST_AUTO_TEST_CASE(moving_takes_keys_and_steps_along) {
   os_keyed_generator second{std::move(first)};
   BOOST_TEST(second.next_step() == 1U);
   BOOST_CHECK_THROW(static_cast<void>(first.next_step()), std::logic_error);  // NOLINT(bugprone-use-after-move)
-  for (const auto kind : {pergrad::detail::randomness::noise, pergrad::detail::randomness::layers}) {
-    BOOST_CHECK_THROW(static_cast<void>(first.stream(kind, 0)), std::logic_error);
-  }
+  // NOLINTNEXTLINE(bugprone-use-after-move)
+  BOOST_CHECK_THROW(static_cast<void>(pergrad::layer_randomness::of_next_step(first)), std::logic_error);
   os_keyed_generator third;
   third = std::move(second);
   BOOST_TEST(third.next_step() == 2U);
@@ -115,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_forked_process_has_no_key) {
       if (std::string{error.what()}.find("forked process") != std::string::npos) ++refused;
     }
     try {
-      static_cast<void>(generator.stream(pergrad::detail::randomness::noise, 0));
+      static_cast<void>(pergrad::layer_randomness::of_next_step(generator));
     } catch (const std::logic_error&) {
       ++refused;
     }

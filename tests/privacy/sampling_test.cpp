@@ -27,8 +27,8 @@ constexpr std::uint64_t seed = 20240502;
 const pergrad::seeded_generator generator{seed};
 const chacha_key key = key_of_seed(seed, pergrad::detail::randomness::sampling);
 
-pergrad::detail::secret_stream stream(std::uint64_t step) {
-  return generator.stream(pergrad::detail::randomness::sampling, step);
+pergrad::detail::secret_stream<pergrad::detail::randomness::sampling> stream(std::uint64_t step) {
+  return generator.stream<pergrad::detail::randomness::sampling>(step);
 }
 
 std::vector<std::uint64_t> batch(const poisson_sampling& sampling, std::uint64_t step, std::uint32_t record_count) {

@@ -47,6 +47,7 @@ class network_trainer {
  public:
   using records_type = dataset<Scalar, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
+  using noise_stream = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -114,8 +115,8 @@ class network_trainer {
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
   /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
-  void prepare(const records_type& records, const pergrad::detail::secret_stream& noise) {
-    settings_.noise = stream_upload::words(noise, random_purpose::gradient_noise);
+  void prepare(const records_type& records, const noise_stream& noise) {
+    settings_.noise = stream_upload::words(noise);
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -147,7 +148,7 @@ class network_trainer {
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
-  void run(std::span<const std::uint32_t> records, const pergrad::detail::secret_stream* noise) {
+  void run(std::span<const std::uint32_t> records, const noise_stream* noise) {
     const bool last = noise != nullptr;
     step_state state{.position = position_,
                      .count = static_cast<std::uint32_t>(records.size()),

@@ -130,8 +130,6 @@ struct group_clip {
   }
 };
 
-struct make_clipped;
-
 }  // namespace detail
 
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
@@ -163,29 +161,30 @@ class clipped_gradients final : public detail::expression_tag {
   }
 
  private:
-  friend struct detail::make_clipped;
+  // The only ways to clipped gradients.
+  template <class Network, class Loss>
+  friend auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                             std::span<const l2_clip_norm> bounds);
+  template <class Network, class Loss>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss>
+  friend auto clip_per_group(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                             std::span<const l2_clip_norm> bounds);
+  template <class Network, class Loss>
+  friend auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound, double stability);
+
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
   Leaf leaf_;
   Rule rule_;
 };
 
-namespace detail {
-
-/// The only way to clipped gradients: with a rule of this library.
-struct make_clipped {
-  template <class Leaf, class Rule>
-  [[nodiscard]] static clipped_gradients<Leaf, Rule> with(const Leaf& leaf, const Rule& rule) {
-    return {leaf, rule};
-  }
-};
-
-}  // namespace detail
-
 /// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
 template <class Network, class Loss>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
-  return detail::make_clipped::with(gradients, detail::flat_clip{bound.value()});
+  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
@@ -200,7 +199,7 @@ template <class Network, class Loss>
   }
   detail::layer_clip<layers> rule{};
   for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
-  return detail::make_clipped::with(gradients, rule);
+  return clipped_gradients{gradients, rule};
 }
 /// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
 template <class Network, class Loss>
@@ -208,7 +207,7 @@ template <class Network, class Loss>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
-  return detail::make_clipped::with(gradients, rule);
+  return clipped_gradients{gradients, rule};
 }
 
 /// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
@@ -223,7 +222,7 @@ template <class Network, class Loss>
   }
   detail::group_clip<groups> rule{};
   for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
-  return detail::make_clipped::with(gradients, rule);
+  return clipped_gradients{gradients, rule};
 }
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
@@ -234,7 +233,7 @@ template <class Network, class Loss>
   if (!(stability > 0) || !std::isfinite(stability)) {
     detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
   }
-  return detail::make_clipped::with(gradients, detail::flat_normalise{bound.value(), stability});
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }
 
 }  // namespace pergrad::inline v0_1

@@ -183,15 +183,15 @@ template <class Sum, class Network, class Step>
 class chunk_of_step : public chunk_of_total<Sum, Network> {
  public:
   chunk_of_step(Step& step, const Sum& sum)
-      : chunk_of_total<Sum, Network>{Step::access::total(step), sum, false}, step_{&step} {}
+      : chunk_of_total<Sum, Network>{step.total(), sum, false}, step_{&step} {}
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<typename Sum::scalar>& request) {
-    Step::access::admit(*step_, &this->leaf().samples());
+    step_->admit(&this->leaf().samples());
     chunk_of_total<Sum, Network>::attach(executor, request);
   }
   void finish(const host& crew) {
     chunk_of_total<Sum, Network>::finish(crew);
-    Step::access::is_in_the_sum(*step_);
+    step_->is_in_the_sum();
   }
 
  private:
@@ -220,7 +220,8 @@ class release_of_sum {
   }
   void finish(const host& crew) {
     total_access::state(*total_).is_written();
-    release_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(), begin_);
+    total_release::of_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(),
+                            begin_);
     total_access::exchange_memory(*total_, total_access::memory(*update_));
     total_.reset();
   }
@@ -390,19 +391,20 @@ template <class Destination, class Expression>
 
 namespace detail {
 
-/// Adds noise to a total of chunks into a released gradient.
-template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin = unused>
-void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
-                  const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
+template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin>
+void total_release::into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                         const noised_total<Network, Generator>& noised, const Begin& begin) {
+  static_assert(IsPrivate == Generator::is_private);
   const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
     throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
   }
-  release_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
+  of_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
 }
-template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin = unused>
-void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
-                  const noised_sum<Sum, Generator>& noised, const Begin& begin = {}) {
+template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin>
+void total_release::into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                         const noised_sum<Sum, Generator>& noised, const Begin& begin) {
+  static_assert(IsPrivate == Generator::is_private);
   release_of_sum only{update, noised, begin};
   evaluate_together(executor, only);
 }
@@ -419,7 +421,7 @@ void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivat
       detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Expression>;
   if constexpr (!detail::is_explained<Expression>) {
     if constexpr (std::is_same_v<explanation, char>) {
-      detail::release_into(executor, update, expression);
+      detail::total_release::into(executor, update, expression);
     } else {
       static_cast<void>(explanation{});
     }

@@ -236,6 +236,6 @@ template <strategy Strategy, class Network, class Loss>
 /// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
 template <class Network, class Loss, random_generator Generator>
 [[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
-  return gradients.with(layer_randomness{generator.stream(detail::randomness::layers, generator.next_step())});
+  return gradients.with(layer_randomness::of_next_step(generator));
 }
 }  // namespace pergrad::inline v0_1

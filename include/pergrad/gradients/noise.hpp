@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/sums.hpp>
 #include <pergrad/gradients/totals.hpp>
@@ -63,20 +65,54 @@ template <class Scalar, class Use>
   }
 }
 
-/// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own memory,
-/// or null), and to what `begin` returns, use(first, values, count), in short stretches and from several threads.
-/// `begin` is called once nothing can fail any more. Throws what the gate throws.
-template <class Network, class Generator, class Begin = unused>
-void release_total(const host& crew, const bounded_total<Network>& total, const noise_of<Generator>& noise,
-                   double divisor, typename Network::scalar* out, const Begin& begin = {}) {
-  using scalar = typename Network::scalar;
-  const total_state& state = total_access::state(total);
-  const release_gate<scalar> gate{state.grid(), state.sensitivity(), noise.multiplier, divisor, *noise.generator};
-  auto use = begin();
-  const element_update<scalar> update = as_update<scalar>(use);
-  const unreleased_sum<scalar> sum = total_access::sum_of(total);
-  crew.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
-}
+}  // namespace detail
+
+template <class Optimizer, class Network>
+class optimizer_steps;
+template <class Sum, class Generator>
+class noised_sum;
+template <class Network, class Generator>
+struct noised_total;
+
+namespace detail {
+
+/// The only way of a sum to the gate.
+struct total_release {
+  /// A total, or a sum that is evaluated first, with noise into a released gradient; `begin` as below. Throws what the
+  /// total and the gate throw.
+  template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin = unused>
+  static void into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                   const noised_total<Network, Generator>& noised, const Begin& begin = {});
+  template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin = unused>
+  static void into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                   const noised_sum<Sum, Generator>& noised, const Begin& begin = {});
+
+ private:
+  template <class Noised, class Network, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+  template <class Optimizer, class Network>
+  friend class pergrad::optimizer_steps;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+
+  /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
+  /// memory, or null), and to what `begin` returns, use(first, values, count), in short stretches and from several
+  /// threads. `begin` is called once nothing can fail any more. Throws what the gate throws.
+  template <class Network, class Generator, class Begin>
+  static void of_total(const host& crew, const bounded_total<Network>& total, const noise_of<Generator>& noise,
+                       double divisor, typename Network::scalar* out, const Begin& begin) {
+    using scalar = typename Network::scalar;
+    using gate_type = release_gate<scalar>;
+    const float_environment proven{subnormal_numbers::kept};
+    const total_state& state = total_access::state(total);
+    const gate_type gate{typename gate_type::of_any_generator{}, state.grid(), state.sensitivity(), noise.multiplier,
+                         divisor, *noise.generator};
+    auto use = begin();
+    const element_update<scalar> update = as_update<scalar>(use);
+    const unreleased_sum<scalar> sum = total_access::sum_of(total);
+    crew.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+  }
+};
 
 }  // namespace detail
 

@@ -18,11 +18,17 @@
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
+
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class dp_sgd;
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
 
 /// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
 /// are added up more slowly, as integers, so that the bound on rounding holds however many were drawn
@@ -34,6 +40,13 @@ struct record_capacity {
 namespace detail {
 
 struct total_access;
+struct total_release;
+template <class Sum, class Network>
+class chunk_of_total;
+template <class Noised, class Network, bool IsPrivate, class Begin>
+class release_of_sum;
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base;
 
 /// Memory of a sum: floating point, and integers once they are needed.
 template <class Scalar>
@@ -209,8 +222,22 @@ class bounded_total : public detail::expression_tag {
 
 namespace detail {
 
-/// The library's own way to the numbers behind the types.
+/// The library's own way to the numbers behind the types: for those who are named, and for tests that define a probe.
 struct total_access {
+ private:
+  friend struct total_release;
+  template <class Sum, class Network>
+  friend class chunk_of_total;
+  template <class Noised, class Network, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+  template <class Network, class Loss, executor Executor>
+  friend class dp_sgd_base;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct total_probe;
+
   template <class Network>
   [[nodiscard]] static total_state& state(bounded_total<Network>& total) noexcept {
     return total.state_;

@@ -74,8 +74,8 @@ class optimizer_steps {
   template <executor Executor, class Generator>
   void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
-    detail::release_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
-                                   optimizer_access::beginning(self(), network, divisor));
+    detail::total_release::of_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
+                                             optimizer_access::beginning(self(), network, divisor));
   }
   /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
   /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
@@ -87,7 +87,7 @@ class optimizer_steps {
     using explanation =
         detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
     if constexpr (std::is_same_v<explanation, char>) {
-      detail::release_into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
     } else {
       static_cast<void>(explanation{});
     }
@@ -97,16 +97,14 @@ class optimizer_steps {
   /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
-    using access = typename private_step<Loop>::access;
-    const expected_batch_size divisor = access::divisor(taken);
-    step(executor, network, access::consume(std::move(taken)), divisor);
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, std::move(taken).consumed(), divisor);
   }
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
             private_step<Loop>&& taken) {
-    using access = typename private_step<Loop>::access;
-    const expected_batch_size divisor = access::divisor(taken);
-    step(executor, network, update, access::consume(std::move(taken)), divisor);
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, update, std::move(taken).consumed(), divisor);
   }
   template <executor Executor, class Loop>
   void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {

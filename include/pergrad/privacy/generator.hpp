@@ -3,7 +3,7 @@
 //
 // A generator is a ChaCha20 key for each kind of secret randomness and a count of steps; noise, sampling and dropout
 // are functions of (key, purpose, step, element). Keys never leave the room of those that draw with them: no function
-// hands one out, and who needs the words of a stream is a friend of the class that names it below. Only
+// hands one out, a stream is of one kind, and those who read it, or ask a secret generator for one, are named below. Only
 // `os_keyed_generator` gives differential privacy. `seeded_generator` repeats a run: WHOEVER KNOWS OR GUESSES THE SEED
 // CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee whatever the accountant says, and its type tells so
 // (`is_private`).
@@ -24,6 +24,7 @@
 #include <new>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/chacha20.hpp>
@@ -45,7 +46,8 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-}
+class private_run;
+}  // namespace detail
 namespace on_device {
 struct stream_upload;
 }
@@ -55,6 +57,11 @@ struct stream_upload;
 template <class Generator>
 concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
 
+namespace unaccounted {
+template <random_generator Generator>
+std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator, std::uint32_t record_count);
+}
+
 namespace detail {
 
 /// Kinds of randomness. Each has a key of its own: who learns one of them knows nothing of the others.
@@ -62,6 +69,7 @@ enum class randomness : unsigned char { noise, sampling, layers };
 using key_ring = std::array<chacha_key, 3>;
 
 /// The words of one step of one kind of randomness. Only those who draw from it can read it, and they are named here.
+template <randomness Kind>
 class secret_stream {
  public:
   secret_stream() = default;
@@ -77,8 +85,11 @@ class secret_stream {
   friend struct on_device::stream_upload;
 
   secret_stream(const chacha_key& key, std::uint64_t step) noexcept : key_{&key}, step_{step} {}
+  static constexpr random_purpose purpose = Kind == randomness::noise      ? random_purpose::gradient_noise
+                                            : Kind == randomness::sampling ? random_purpose::record_sampling
+                                                                           : random_purpose::dropout;
   [[nodiscard]] const chacha_key& key() const noexcept { return *key_; }
-  [[nodiscard]] chacha_nonce nonce(random_purpose purpose) const noexcept { return make_nonce(purpose, step_); }
+  [[nodiscard]] chacha_nonce nonce() const noexcept { return make_nonce(purpose, step_); }
 
   const chacha_key* key_ = nullptr;  ///< in its generator
   std::uint64_t step_ = 0;
@@ -204,12 +215,22 @@ class os_keyed_generator {
   /// Gives out the next step: 0, 1, 2, ..., each once. Throws std::overflow_error behind the last one, and
   /// std::logic_error after the generator was moved from and in a forked process.
   [[nodiscard]] std::uint64_t next_step() { return page_.next_step(); }
-  /// The words of a step, which only the library can read. Refers to the generator.
-  [[nodiscard]] detail::secret_stream stream(detail::randomness kind, std::uint64_t step) const {
-    return {page_.keys()[static_cast<std::size_t>(kind)], step};
-  }
 
  private:
+  template <class Scalar>
+  friend class detail::release_gate;
+  friend class detail::private_run;
+  friend struct layer_randomness;
+  template <random_generator Generator>
+  friend std::vector<std::uint32_t> unaccounted::draw(const poisson_sampling& sampling, Generator& generator,
+                                                      std::uint32_t record_count);
+
+  /// The words of a step. Refers to the generator. Not for others: who was drawn in a step is a private value.
+  template <detail::randomness Kind>
+  [[nodiscard]] detail::secret_stream<Kind> stream(std::uint64_t step) const {
+    return {page_.keys()[static_cast<std::size_t>(Kind)], step};
+  }
+
   detail::key_page page_;
 };
 
@@ -239,8 +260,10 @@ class seeded_generator {
   [[nodiscard]] std::uint64_t step() const noexcept { return next_step_.load(std::memory_order_relaxed); }
   /// As of os_keyed_generator.
   [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
-  [[nodiscard]] detail::secret_stream stream(detail::randomness kind, std::uint64_t step) const noexcept {
-    return {keys_[static_cast<std::size_t>(kind)], step};
+  /// The words of a step, for tests: of a seed nothing is secret. Refers to the generator.
+  template <detail::randomness Kind>
+  [[nodiscard]] detail::secret_stream<Kind> stream(std::uint64_t step) const noexcept {
+    return {keys_[static_cast<std::size_t>(Kind)], step};
   }
 
  private:

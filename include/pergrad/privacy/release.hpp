@@ -135,6 +135,8 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
                           " steps of the grid, and must be in [2^4, 2^46]"});
 }
 
+struct total_release;
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -142,17 +144,10 @@ class release_gate {
   /// Takes a step of the generator: its noise is used up, whatever comes of it. Throws std::invalid_argument for noise
   /// that the grid cannot carry, std::out_of_range beyond `gaussians_per_step` elements, and what the generator throws.
   /// No noise at all is for rehearsals with a seed only.
-  template <random_generator Generator>
+  /// Anybody may look at noise from a seed; with a secret key only a total is released (gradients/noise.hpp).
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               Generator& generator)
-      : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
-        scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
-               static_cast<double>(std::numeric_limits<Scalar>::max())} {
-    require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
-    require_gaussians(0, elements_);
-    stream_ = generator.stream(randomness::noise, generator.next_step());
-  }
+               seeded_generator& generator)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
@@ -187,6 +182,20 @@ class release_gate {
   }
 
  private:
+  friend struct total_release;
+  struct of_any_generator {};
+  template <random_generator Generator>
+  release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
+               double divisor, Generator& generator)
+      : elements_{grid.elements},
+        sigma_{noise.value() * sensitivity},
+        scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
+               static_cast<double>(std::numeric_limits<Scalar>::max())} {
+    require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
+    require_gaussians(0, elements_);
+    stream_ = generator.template stream<randomness::noise>(generator.next_step());
+  }
+
   static constexpr std::size_t stretch = 4 * gaussian_tile;
   alignas(64) static constexpr std::array<Scalar, gaussian_tile> zeros{};
 
@@ -203,8 +212,7 @@ class release_gate {
         if (each != nullptr) wanted.add(each + first);
       }
     }
-    fill_rounded_gaussians(stream_.key(), stream_.nonce(random_purpose::gradient_noise), first / gaussian_tile, sigma_,
-                           wanted, k);
+    fill_rounded_gaussians(stream_.key(), stream_.nonce(), first / gaussian_tile, sigma_, wanted, k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     const auto size = static_cast<int>(count);
@@ -218,7 +226,7 @@ class release_gate {
   std::size_t elements_;
   double sigma_;  ///< of the noise in steps of the grid
   release_scale scale_;
-  secret_stream stream_;
+  secret_stream<randomness::noise> stream_;
 };
 
 }  // namespace detail

@@ -59,12 +59,12 @@ class poisson_sampling {
   /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
   /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
-  void mark(const detail::secret_stream& stream, std::uint64_t first, std::span<std::uint64_t> bits) const {
+  void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first, std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
       detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
-    const chacha_nonce nonce = stream.nonce(random_purpose::record_sampling);
+    const chacha_nonce nonce = stream.nonce();
     for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
       mark_tile(stream.key(), nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
     }
@@ -152,7 +152,7 @@ namespace unaccounted {
 template <random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
-  const auto stream = generator.stream(pergrad::detail::randomness::sampling, generator.next_step());
+  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
   std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
                                   poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
   sampling.mark(stream, 0, bits);

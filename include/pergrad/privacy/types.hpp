@@ -5,10 +5,12 @@
 // NaN fails every check. Names follow Abadi et al. 2016 (arXiv:1607.00133) and Dwork & Roth 2014.
 #pragma once
 
+#include <concepts>
 #include <cstdio>
 #include <limits>
 
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/errors.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -73,6 +75,11 @@ struct expected_batch_size : detail::checked_number<expected_batch_size> {
   static constexpr const char* name = "expected_batch_size";
   static constexpr const char* need = "finite and positive";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+  /// A count of things is an error that says why.
+  template <std::unsigned_integral Count>
+  explicit expected_batch_size(Count /*count*/) : expected_batch_size{1.0} {
+    static_cast<void>(error::count_as_divisor<Count>{});
+  }
 };
 
 /// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.

@@ -21,8 +21,6 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 struct checkpoint_access;
 }
-template <class Network, class Loss, random_generator Generator, executor Executor>
-class dp_sgd;
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
@@ -69,9 +67,9 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     if constexpr (on_a_device) {
-      this->step_on_device(records, generator_.stream(detail::randomness::noise, generator_.next_step()));
+      this->step_on_device(records, base::next_noise(generator_));
     } else {
-      step_on_host(records, layer_randomness{generator_.stream(detail::randomness::layers, step)});
+      step_on_host(records, base::inside_layers(generator_, step));
     }
     this->notes_.end();
   }
@@ -85,6 +83,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
 
   void step_on_host(const dataset<input_value, target>& records, const layer_randomness& randomness) {
     bounded_total<Network>& total = this->part_->total;
@@ -94,7 +93,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->add_chunks(records, randomness);
     std::visit(
         [&](auto& optimizer) {
-          detail::release_total<Network>(
+          detail::total_release::of_total<Network>(
               detail::crew_of(*this->executor_), total, detail::noise_of<Generator>{*this->options_.noise, &generator_},
               1, detail::total_access::floating(total).data(),
               optimizer_access::beginning(optimizer, *this->network_, *this->options_.divisor));
@@ -147,7 +146,7 @@ namespace unprotected {
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
 template <class Network, class Loss, class Generator, class Executor>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
-  return trainer.notes_.metrics();
+  return trainer.noted();
 }
 
 }  // namespace unprotected

@@ -121,7 +121,12 @@ class dp_sgd_base : public private_run {
     if constexpr (on_a_device) part_->forget_records();
   }
 
- protected:
+ private:
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  friend class pergrad::dp_sgd;
+  friend struct checkpoint_access;
+  using noise_stream = secret_stream<randomness::noise>;
+
   /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
   class lent_memory {
    public:
@@ -218,7 +223,7 @@ class dp_sgd_base : public private_run {
   [[nodiscard]] double clip_norm() const noexcept { return options_.clip ? options_.clip->value() : sensitivity_; }
 
   /// All chunks of a step, and its noise under `noise`.
-  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const secret_stream& noise) {
+  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const noise_stream& noise) {
     part_->prepare(records, noise);
     std::span<const std::uint32_t> drawn = next_records(records);
     // The last chunk brings the noise along, and an empty batch is one as well.
@@ -228,7 +233,7 @@ class dp_sgd_base : public private_run {
     }
     chunk_on_device(drawn, &noise);
   }
-  void chunk_on_device(std::span<const std::uint32_t> drawn, const secret_stream* noise) {
+  void chunk_on_device(std::span<const std::uint32_t> drawn, const noise_stream* noise) {
     part_->run(drawn, noise);
     if (!notes_.wanted()) return;
     part_->fetch_facts(notes_.losses(drawn.size()), notes_.norms(drawn.size()));

@@ -5,17 +5,15 @@
 //     auto step = loop.begin(records);                                    // into the ledger, then the draw
 //     while (step.next()) {                                               // physical batches
 //       const auto g = step.gradients();
-//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
-//       bound
+//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the bound
 //     }
-//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
-//     ...)
+//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update, ...)
 //   }
 //
-// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
-// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
-// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
-// looked at, and what becomes of what was released.
+// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied, every
+// physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes it draws
+// the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is looked at, and
+// what becomes of what was released.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +37,10 @@ namespace pergrad::inline v0_1 {
 
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class private_loop;
-namespace detail {
-struct step_access;
-}
 
-/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; refers to the
-/// loop. The step is in the ledger, whatever becomes of it.
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one at
+/// a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it. Behind
+/// a release or a move, and once the loop is gone, each function throws std::logic_error.
 template <class Loop>
 class private_step {
  public:
@@ -52,14 +48,17 @@ class private_step {
   using loss_type = typename Loop::loss_type;
   using generator_type = typename Loop::generator_type;
 
-  private_step(private_step&& other) noexcept : loop_{std::exchange(other.loop_, nullptr)} {}
+  private_step(private_step&& other) noexcept { take_over(other); }
   private_step& operator=(private_step&& other) noexcept {
-    loop_ = std::exchange(other.loop_, nullptr);
+    if (this != &other) {
+      end();
+      take_over(other);
+    }
     return *this;
   }
   private_step(const private_step&) = delete;
   private_step& operator=(const private_step&) = delete;
-  ~private_step() = default;
+  ~private_step() { end(); }
 
   /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
   /// values. Throws std::logic_error if the batch before is not in the sum yet.
@@ -70,23 +69,48 @@ class private_step {
  private:
   template <class, class, random_generator, executor>
   friend class private_loop;
-  friend struct detail::step_access;
   template <class Sum, class Net, class Step>
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
-  using access = detail::step_access;
-  explicit private_step(Loop& loop) noexcept : loop_{&loop} {}
+  template <executor Executor, class Network, class AnyLoop>
+  friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
+                            private_step<AnyLoop>&& step);
+
+  explicit private_step(Loop& loop) noexcept : loop_{&loop} { loop.under_way_ = this; }
+  void take_over(private_step& other) noexcept {
+    loop_ = std::exchange(other.loop_, nullptr);
+    if (loop_ != nullptr) loop_->under_way_ = this;
+  }
+  void end() noexcept {
+    if (loop_ != nullptr) loop_->under_way_ = nullptr;
+    loop_ = nullptr;
+  }
   [[nodiscard]] Loop& loop() const {
-    if (loop_ == nullptr)
-      throw std::logic_error("pergrad: a private_step was used after it was moved from or released");
+    if (loop_ == nullptr) {
+      throw std::logic_error("pergrad: a private_step was used after it was moved from or released, or without its loop");
+    }
     return *loop_;
   }
-  Loop* loop_;
+  [[nodiscard]] auto& total() const { return loop().total_; }
+  void admit(const auto* samples) const { loop().admit(samples); }
+  void is_in_the_sum() const { loop().state_ = Loop::batch_state::in_the_sum; }
+  [[nodiscard]] expected_batch_size divisor() const { return *loop().options_.divisor; }
+  /// The step's sum with its noise, once. Throws std::logic_error before all of its batches are in the sum.
+  [[nodiscard]] noised_total<network_type, generator_type> consumed() && {
+    Loop& from = loop();
+    if (from.state_ != Loop::batch_state::none_left) {
+      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
+    }
+    end();
+    return {&from.total_, {*from.options_.noise, &from.generator_}};
+  }
+
+  Loop* loop_ = nullptr;
 };
 
-/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
+/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options: as
+/// `private_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
 class private_loop : private detail::private_run {
   using base = detail::private_run;
@@ -106,8 +130,8 @@ class private_loop : private detail::private_run {
   using base::steps;
   using base::within_budget;
 
-  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
-  /// one step costs.
+  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what one
+  /// step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
                Generator generator = Generator{})
       : base{chosen, is_private},
@@ -123,20 +147,25 @@ class private_loop : private detail::private_run {
   }
   private_loop(const private_loop&) = delete;
   private_loop& operator=(const private_loop&) = delete;
-  ~private_loop() = default;
+  ~private_loop() {
+    if (under_way_ != nullptr) under_way_->loop_ = nullptr;
+  }
 
   /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
-  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
-  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
-  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
+  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or the
+  /// loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all records
+  /// are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
   [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
+    if (under_way_ != nullptr) {
+      throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
+    }
     if (!records_ || !records_->same_view(records)) {
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
     const std::uint64_t step = spend_and_draw(generator_, records.size());
-    randomness_ = layer_randomness{generator_.stream(detail::randomness::layers, step)};
+    randomness_ = base::inside_layers(generator_, step);
     total_.clear();
     detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
     batch_.reset();
@@ -147,7 +176,6 @@ class private_loop : private detail::private_run {
  private:
   template <class>
   friend class private_step;
-  friend struct detail::step_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
   [[nodiscard]] bool next_batch() {
@@ -188,58 +216,19 @@ class private_loop : private detail::private_run {
   std::optional<dataset<input_value, target>> records_;
   std::optional<batch<Network, Loss>> batch_;
   batch_state state_ = batch_state::none_left;
+  step_type* under_way_ = nullptr;
   Generator generator_;
 };
 
 template <class Network, class Loss>
 private_loop(const host&, const Network&, Loss, const private_options&) -> private_loop<Network, Loss>;
 
-namespace detail {
-
-/// The library's own way into a step.
-struct step_access {
-  template <class Loop>
-  [[nodiscard]] static Loop& loop(const private_step<Loop>& step) {
-    return step.loop();
-  }
-  template <class Loop>
-  [[nodiscard]] static auto& total(const private_step<Loop>& step) {
-    return step.loop().total_;
-  }
-  template <class Loop>
-  static void admit(const private_step<Loop>& step, const auto* samples) {
-    step.loop().admit(samples);
-  }
-  template <class Loop>
-  static void is_in_the_sum(const private_step<Loop>& step) {
-    step.loop().state_ = Loop::batch_state::in_the_sum;
-  }
-  /// The step's sum with its noise. The step is used up. Throws std::logic_error before all of its batches are in the
-  /// sum.
-  template <class Loop>
-  [[nodiscard]] static auto consume(private_step<Loop>&& step) {
-    Loop& loop = step.loop();
-    if (loop.state_ != Loop::batch_state::none_left) {
-      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
-    }
-    step.loop_ = nullptr;
-    return noised_total<typename Loop::network_type, typename Loop::generator_type>{
-        &loop.total_, {*loop.options_.noise, &loop.generator_}};
-  }
-  template <class Loop>
-  [[nodiscard]] static expected_batch_size divisor(const private_step<Loop>& step) {
-    return *step.loop().options_.divisor;
-  }
-};
-
-}  // namespace detail
-
-/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
-/// throws, and std::logic_error before all of its physical batches are in the sum.
+/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator throws,
+/// and std::logic_error before all of its physical batches are in the sum.
 template <executor Executor, class Network, class Loop>
 void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
                    private_step<Loop>&& step) {
-  detail::release_into(executor, update, detail::step_access::consume(std::move(step)));
+  detail::total_release::into(executor, update, std::move(step).consumed());
 }
 template <executor Executor, class Network, bool IsPrivate, class Loop>
 void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,

@@ -16,23 +16,30 @@
 #include <string>
 #include <vector>
 
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/totals.hpp>
 #include <pergrad/host/executor.hpp>
+#include <pergrad/host/tile_view.hpp>
 #include <pergrad/privacy/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
 
 /// The records of one step, in the order of the data set.
 class drawn_records {
  public:
+  using sampling_stream = secret_stream<randomness::sampling>;
   explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const secret_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
     stream_ = stream;
     record_count_ = record_count;
@@ -87,7 +94,7 @@ class drawn_records {
   }
 
   const poisson_sampling* sampling_ = nullptr;
-  secret_stream stream_;
+  sampling_stream stream_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -134,7 +141,16 @@ class private_run {
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
 
- protected:
+ private:
+  // Named, and nothing is protected: who derives from this draws nothing.
+  template <class Network, class Loss, executor Executor>
+  friend class dp_sgd_base;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct checkpoint_access;
+
   /// `options` were checked, and settled.
   [[gnu::noinline]] explicit private_run(const private_options& options)
       : sampling_{*options.sampling},
@@ -158,8 +174,18 @@ class private_run {
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     accountant_.spend(event_);
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.stream(randomness::sampling, step), record_count);
+    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
     return step;
+  }
+  /// The step's randomness inside layers.
+  template <class Generator>
+  [[nodiscard]] static layer_randomness inside_layers(const Generator& generator, std::uint64_t step) {
+    return layer_randomness{generator.template stream<randomness::layers>(step)};
+  }
+  /// The next step's noise, for a device: it is used up.
+  template <class Generator>
+  [[nodiscard]] static secret_stream<randomness::noise> next_noise(Generator& generator) {
+    return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   poisson_sampling sampling_;
@@ -169,4 +195,5 @@ class private_run {
   drawn_records drawn_;
 };
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace detail
+}  // namespace pergrad::inline v0_1

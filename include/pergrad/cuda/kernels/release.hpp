@@ -4,11 +4,11 @@
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
-// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words)
-// and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads
-// turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone
-// and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those
-// of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words) and
+// uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads turns
+// four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone and says
+// so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those of the
+// host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +30,13 @@ struct random_stream {
   std::uint32_t words[16];
 };
 
-/// What hands the words of a secret stream to a device.
+/// What hands the words of a secret stream to a device: streams of a secret key are in the hands of a run only.
 struct stream_upload {
   /// With step 0: steps are told to each kernel.
-  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream& stream,
-                                           random_purpose purpose) noexcept;
-  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream& stream) noexcept {
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream<Kind>& stream) noexcept;
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
     return stream.step_;
   }
 };
@@ -51,9 +52,9 @@ struct stream_upload {
   return stream;
 }
 
-inline random_stream stream_upload::words(const pergrad::detail::secret_stream& stream,
-                                          random_purpose purpose) noexcept {
-  return make_stream(stream.key(), purpose, 0);
+template <pergrad::detail::randomness Kind>
+random_stream stream_upload::words(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
+  return make_stream(stream.key(), stream.purpose, 0);
 }
 
 /// The same key and purpose at another step.
@@ -103,11 +104,11 @@ struct release_work {
   std::int64_t lane_stride;   ///< at least `count`
   std::int64_t count;         ///< elements, at most `gaussians_per_step`
   Scalar* parameters;
-  Scalar* first;           ///< velocity or first moment
-  Scalar* second;          ///< second moment
-  Scalar* released;        ///< gets the released values
-  unsigned char* is_open;  ///< one a pair: its rounding is not proven
-  int rule;                ///< one of `update::`
+  Scalar* first;          ///< velocity or first moment
+  Scalar* second;         ///< second moment
+  Scalar* released;       ///< gets the released values
+  unsigned char* is_open; ///< one a pair: its rounding is not proven
+  int rule;               ///< one of `update::`
 
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;
