@@ -1,4 +1,4 @@
-// expect-error: needs_an_executor<.*function::evaluate_into, .*private_gradient<.*static_network<float, .*linear<10>
+// expect-error: needs_an_executor<.*function::evaluate_into, .*released_gradient<.*static_network<float, .*linear<10>
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

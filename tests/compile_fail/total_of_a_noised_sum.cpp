@@ -1,4 +1,4 @@
-// expect-error: total_needs_a_clipped_sum<.*noised_sum<.*flat_clip
+// expect-error: release_needs_a_private_gradient<.*bounded_total<.*static_network<float
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -1,4 +1,4 @@
-// expect-error: release_needs_noise<.*private_gradient<.*bounded_sum<.*flat_clip
+// expect-error: release_needs_noise<.*released_gradient<.*bounded_sum<.*flat_clip
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 

@@ -51,6 +51,30 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(nor_do_those_of_a_loop_by_hand) {
+  const clouds data{300};
+  const pg::host exec{pg::threads{2}};
+  classifier net{exec, pg::kaiming_uniform{8}};
+  auto options = usual_options();
+  options.budget = pg::privacy_budget{pg::epsilon{50}, pg::delta{1e-5}};
+  const std::size_t before_construction = allocations;
+  pg::private_loop<classifier, pg::cross_entropy> loop{exec, net, pg::cross_entropy{}, options};
+  pg::sgd<classifier> optimizer{*options.learning_rate, 0.9};
+  BOOST_TEST(allocations > before_construction + 5);
+  const std::size_t before = allocations;
+  for (int i = 0; i < 10; ++i) {
+    auto step = loop.begin(data.records());
+    while (step.next()) {
+      const auto g = step.gradients();
+      pg::evaluate_into(exec, pg::accumulate(step, pg::sum(pg::clip(g, *options.clip))));
+    }
+    optimizer.step(exec, net, std::move(step));
+  }
+  const std::size_t after = allocations;
+  BOOST_TEST(loop.steps() == 10U);
+  BOOST_TEST(after - before == 0U);
+}
+
 // Near its budget the accountant refines the order that it proves by; that, too, is arithmetic on the stack.
 BOOST_AUTO_TEST_CASE(nor_do_the_last_steps_of_a_budget) {
   pg::rdp_accountant accountant;

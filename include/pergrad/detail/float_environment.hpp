@@ -2,7 +2,8 @@
 // pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
 //
 // Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
-// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter.
+// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
+// task of an executor's crew, and in every verb that computes on its caller's thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ enum class subnormal_numbers { kept, flushed };
 /// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
 class float_environment {
  public:
-  explicit float_environment(subnormal_numbers wanted) noexcept {
+  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept {
 #if defined(__SSE__)
     constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
     constexpr std::uint32_t to_nearest = 0x1f80;

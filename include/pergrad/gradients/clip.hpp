@@ -12,6 +12,7 @@
 #include <span>
 
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -93,6 +94,7 @@ struct layer_clip {
   std::array<double, Layers> bounds;
   /// sqrt(sum C_l²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept {
+    const float_environment proven;
     double sum = 0;
     for (const double bound : bounds) sum += bound * bound;
     return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
@@ -205,6 +207,7 @@ template <class Network, class Loss>
 template <class Network, class Loss>
 [[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
   constexpr std::size_t layers = detail::layer_groups<Network>;
+  const detail::float_environment proven;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
   return clipped_gradients{gradients, rule};

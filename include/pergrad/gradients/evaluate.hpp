@@ -19,6 +19,7 @@
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/misuse.hpp>
 #include <pergrad/gradients/noise.hpp>
@@ -182,8 +183,7 @@ class chunk_of_total {
 template <class Sum, class Network, class Step>
 class chunk_of_step : public chunk_of_total<Sum, Network> {
  public:
-  chunk_of_step(Step& step, const Sum& sum)
-      : chunk_of_total<Sum, Network>{step.total(), sum, false}, step_{&step} {}
+  chunk_of_step(Step& step, const Sum& sum) : chunk_of_total<Sum, Network>{step.total(), sum, false}, step_{&step} {}
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<typename Sum::scalar>& request) {
     step_->admit(&this->leaf().samples());
@@ -244,6 +244,7 @@ class release_of_sum {
 /// Runs several assignments over the same gradients in one pass.
 template <executor Executor, class First, class... Rest>
 void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
+  const float_environment proven;
   const auto leaf = first.leaf();
   if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
     static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);

@@ -103,10 +103,14 @@ struct total_release {
                        double divisor, typename Network::scalar* out, const Begin& begin) {
     using scalar = typename Network::scalar;
     using gate_type = release_gate<scalar>;
-    const float_environment proven{subnormal_numbers::kept};
+    const float_environment proven;
     const total_state& state = total_access::state(total);
-    const gate_type gate{typename gate_type::of_any_generator{}, state.grid(), state.sensitivity(), noise.multiplier,
-                         divisor, *noise.generator};
+    const gate_type gate{typename gate_type::of_any_generator{},
+                         state.grid(),
+                         state.sensitivity(),
+                         noise.multiplier,
+                         divisor,
+                         *noise.generator};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);

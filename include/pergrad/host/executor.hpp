@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/detail/float_environment.hpp>
+
 namespace pergrad::inline v0_1 {
 
 /// A number of threads; 0 means all that the machine has.
@@ -45,6 +47,7 @@ class host {
 
   /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
   /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
   /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
@@ -135,6 +138,7 @@ class host {
   }
 
   static void work(crew& shared, std::size_t worker) noexcept {
+    const detail::float_environment proven;
     const crew* const before = std::exchange(employer(), &shared);
     for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
          task = shared.next.fetch_add(1, std::memory_order_relaxed)) {

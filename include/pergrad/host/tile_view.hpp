@@ -37,12 +37,13 @@ struct layer_randomness {
   }
   friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
 
-  [[nodiscard]] bool is_random() const noexcept { return !(stream_ == detail::secret_stream<detail::randomness::layers>{}); }
+  [[nodiscard]] bool is_random() const noexcept {
+    return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
+  }
   /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
-  void bits(std::uint32_t record, std::uint32_t layer, std::size_t first,
-            std::span<std::uint32_t> to) const noexcept {
+  void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
     const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/gradients/noise.hpp>
@@ -66,6 +67,7 @@ class optimizer_steps {
   template <executor Executor, bool IsPrivate>
   void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
             expected_batch_size divisor) {
+    const detail::float_environment proven;
     optimizer_access::apply(self(), detail::crew_of(executor), network, gradient.values(), 1 / divisor.value());
   }
   /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
@@ -74,6 +76,7 @@ class optimizer_steps {
   template <executor Executor, class Generator>
   void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
+    const detail::float_environment proven;
     detail::total_release::of_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
                                              optimizer_access::beginning(self(), network, divisor));
   }
@@ -87,6 +90,7 @@ class optimizer_steps {
     using explanation =
         detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
     if constexpr (std::is_same_v<explanation, char>) {
+      const detail::float_environment proven;
       detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
     } else {
       static_cast<void>(explanation{});
@@ -108,6 +112,11 @@ class optimizer_steps {
   }
   template <executor Executor, class Loop>
   void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+  template <executor Executor, class Destination, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
+            const private_step<Loop>& /*taken*/) {
     static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
   }
 
@@ -151,6 +160,7 @@ template <class Optimizer, executor Executor, class Network>
 void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
           double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
+    const pergrad::detail::float_environment proven;
     optimizer_access::apply(optimizer, detail::crew_of(executor), network, gradient.values(), scale);
   }
 }

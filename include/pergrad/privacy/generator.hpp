@@ -3,9 +3,10 @@
 //
 // A generator is a ChaCha20 key for each kind of secret randomness and a count of steps; noise, sampling and dropout
 // are functions of (key, purpose, step, element). Keys never leave the room of those that draw with them: no function
-// hands one out, a stream is of one kind, and those who read it, or ask a secret generator for one, are named below. Only
-// `os_keyed_generator` gives differential privacy. `seeded_generator` repeats a run: WHOEVER KNOWS OR GUESSES THE SEED
-// CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee whatever the accountant says, and its type tells so
+// hands one out, a stream is of one kind, and those who read it, or ask a secret generator for one, are named below.
+// Only `os_keyed_generator` gives differential privacy. `seeded_generator` repeats a run: WHOEVER KNOWS OR GUESSES THE
+// SEED CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee whatever the accountant says, and its type tells
+// so
 // (`is_private`).
 //
 // Keys of the operating system's lie in a page of their own that is left out of core dumps, that a forked child finds

@@ -17,6 +17,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/privacy/rdp.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -53,17 +54,20 @@ class rdp_accountant {
 
   /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
   [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const detail::float_environment proven;
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
 
   /// Smallest delta that this accountant can prove for `at`.
   [[nodiscard]] double delta_for(pergrad::epsilon at) const {
+    const detail::float_environment proven;
     return best([&](double order, double rdp) { return delta_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
 
   /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
   [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
                                      pergrad::delta at) const {
+    const detail::float_environment proven;
     const entry more{event, count};
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
@@ -73,12 +77,14 @@ class rdp_accountant {
   /// 2021, arXiv:2008.11193). The best order afterwards makes none.
   [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
                                         pergrad::delta at) const {
+    const detail::float_environment proven;
     const entry more{event, count};
     return epsilon_from_rdp(order, total_at(order, &more), at);
   }
 
   /// The order that allows the most steps of `event` alone.
   [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+    const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
     for (const double order : orders()) {
@@ -97,6 +103,7 @@ class rdp_accountant {
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
   [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
                                   std::uint64_t count = 1) const {
+    const detail::float_environment proven;
     return order_within(budget, {event, count}) == 0;
   }
 
@@ -104,6 +111,7 @@ class rdp_accountant {
   /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
   [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
                                    std::uint64_t count = 1) {
+    const detail::float_environment proven;
     prepare(event);
     const double order = order_within(budget, {event, count});
     if (order == 0) return false;
@@ -140,6 +148,7 @@ class rdp_accountant {
   }
 
   [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
+    const detail::float_environment proven;
     curve made{};
     for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
     if (remembered_ != 0) made[order_count] = renyi_divergence(event, remembered_) * margin;

@@ -81,6 +81,7 @@ struct summation {
 
   /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
   [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
+    const detail::float_environment proven;
     const double one = static_cast<double>(most_additions) * unit_roundoff;
     const summation floating{capacity, one / (1 - one)};
     return floating.share() <= most_share ? floating : summation{};
@@ -97,6 +98,7 @@ struct summation {
 /// or 2.
 [[nodiscard]] inline double sensitivity_in_steps(const release_grid& grid, const summation& added,
                                                  int exchanged) noexcept {
+  const detail::float_environment proven;
   const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
   const double root = std::sqrt(static_cast<double>(grid.elements));
   double sensitivity = exchanged * (bound + root / 2);

@@ -59,7 +59,8 @@ class poisson_sampling {
   /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
   /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
-  void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first, std::span<std::uint64_t> bits) const {
+  void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first,
+            std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
       detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
@@ -29,6 +30,7 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
     evaluate_classifier(const Executor& executor, const Network& network,
                         const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
   constexpr std::size_t classes = Network::output_shape.size();
   constexpr std::size_t chunk = 1024;
   tape<Network> tape{executor, max_batch{chunk}};

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/gradients/noise.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
@@ -63,6 +64,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
+    const detail::float_environment proven;
     this->look_at(records);
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
@@ -119,7 +121,10 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
   dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
-  step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
+  [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
+
+ private:
+  static constexpr step_metrics nothing_noted{};
 };
 
 template <class Network, class Loss>

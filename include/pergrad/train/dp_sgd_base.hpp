@@ -19,6 +19,7 @@
 
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/gradients/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/sgd.hpp>
@@ -166,6 +167,7 @@ class dp_sgd_base : public private_run {
   }
   using part_type = typename decltype(kind_of_part())::type;
   void make_part() {
+    const float_environment proven;
     if constexpr (on_a_device) {
       if (options_.optimizer == optimizer_kind::adam) {
         require_adam_options(options_.adam);

@@ -5,15 +5,17 @@
 //     auto step = loop.begin(records);                                    // into the ledger, then the draw
 //     while (step.next()) {                                               // physical batches
 //       const auto g = step.gradients();
-//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the bound
+//       pg::evaluate_into(exec, accumulate(step, sum(clip(g, bound))));   // any expression that is clipped to the
+//       bound
 //     }
-//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update, ...)
+//     optimizer.step(exec, net, std::move(step));                         // noise once; or evaluate_into(exec, update,
+//     ...)
 //   }
 //
-// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied, every
-// physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes it draws
-// the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is looked at, and
-// what becomes of what was released.
+// A loop ties sampler, batch, clip bound, noise and ledger into one value. A step is a token: it cannot be copied,
+// every physical batch goes into its sum exactly once, clipped to the bound that the ledger counts, and what consumes
+// it draws the noise. What is left to the program is what costs no privacy: how gradients are clipped, what else is
+// looked at, and what becomes of what was released.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +40,9 @@ namespace pergrad::inline v0_1 {
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class private_loop;
 
-/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one at
-/// a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it. Behind
-/// a release or a move, and once the loop is gone, each function throws std::logic_error.
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
+/// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
+/// Behind a release or a move, and once the loop is gone, each function throws std::logic_error.
 template <class Loop>
 class private_step {
  public:
@@ -88,7 +90,8 @@ class private_step {
   }
   [[nodiscard]] Loop& loop() const {
     if (loop_ == nullptr) {
-      throw std::logic_error("pergrad: a private_step was used after it was moved from or released, or without its loop");
+      throw std::logic_error(
+          "pergrad: a private_step was used after it was moved from or released, or without its loop");
     }
     return *loop_;
   }
@@ -109,8 +112,8 @@ class private_step {
   Loop* loop_ = nullptr;
 };
 
-/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options: as
-/// `private_options` says.
+/// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
+/// as `private_options` says.
 template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
 class private_loop : private detail::private_run {
   using base = detail::private_run;
@@ -130,8 +133,8 @@ class private_loop : private detail::private_run {
   using base::steps;
   using base::within_budget;
 
-  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what one
-  /// step costs.
+  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
+  /// one step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
                Generator generator = Generator{})
       : base{chosen, is_private},
@@ -152,9 +155,9 @@ class private_loop : private detail::private_run {
   }
 
   /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
-  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or the
-  /// loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all records
-  /// are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
+  /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
+  /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
+  /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
   [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
     if (under_way_ != nullptr) {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
@@ -223,8 +226,8 @@ class private_loop : private detail::private_run {
 template <class Network, class Loss>
 private_loop(const host&, const Network&, Loss, const private_options&) -> private_loop<Network, Loss>;
 
-/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator throws,
-/// and std::logic_error before all of its physical batches are in the sum.
+/// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
+/// throws, and std::logic_error before all of its physical batches are in the sum.
 template <executor Executor, class Network, class Loop>
 void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
                    private_step<Loop>&& step) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/gradients/totals.hpp>
 #include <pergrad/host/executor.hpp>
 #include <pergrad/host/tile_view.hpp>
@@ -111,6 +112,7 @@ class drawn_records {
 template <class Scalar>
 [[nodiscard]] record_capacity capacity_for(const private_options& options) {
   if (options.capacity) return *options.capacity;
+  const float_environment proven;
   constexpr std::size_t granule = 256;
   const double expected = std::min(options.divisor->value(), 0x1p31);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;

@@ -4,11 +4,11 @@
 //
 //   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
 //
-// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words) and
-// uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads turns
-// four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone and says
-// so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those of the
-// host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// Noise is never stored: a block makes one tile of 512 integers (privacy/rounded_gaussian.hpp says from which words)
+// and uses them. 64 threads make the tile's ChaCha20 blocks while the others read the lanes; then each of 256 threads
+// turns four words into two integers. Where a rounding is not proven at once, the thread leaves its two elements alone
+// and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the update's bits those
+// of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 #pragma once
 
 #include <cstddef>
@@ -104,11 +104,11 @@ struct release_work {
   std::int64_t lane_stride;   ///< at least `count`
   std::int64_t count;         ///< elements, at most `gaussians_per_step`
   Scalar* parameters;
-  Scalar* first;          ///< velocity or first moment
-  Scalar* second;         ///< second moment
-  Scalar* released;       ///< gets the released values
-  unsigned char* is_open; ///< one a pair: its rounding is not proven
-  int rule;               ///< one of `update::`
+  Scalar* first;           ///< velocity or first moment
+  Scalar* second;          ///< second moment
+  Scalar* released;        ///< gets the released values
+  unsigned char* is_open;  ///< one a pair: its rounding is not proven
+  int rule;                ///< one of `update::`
 
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
     if (element >= count) return 0;

@@ -1,0 +1,25 @@
+// expect-error: (is private within this context|is a private member of)
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+  pg::private_options options;
+  options.clip = bound;
+  options.noise = sigma;
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.5}};
+  options.divisor = pg::expected_batch_size{2};
+  pg::private_loop loop{exec, net, pg::cross_entropy{}, options};
+  auto step = loop.begin(pg::dataset<float, std::int32_t>{pixels, labels, net_type::input_shape});
+  while (step.next()) evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), bound))));
+#ifdef COMPILE_FAIL_FIXED
+  evaluate_into(exec, update, std::move(step));
+#else
+  const auto noised = std::move(step).consumed();
+#endif
+}
