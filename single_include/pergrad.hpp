@@ -504,6 +504,12 @@ template <class Inputs, class Targets, class Given> struct numbers_of_another_ty
 template <class Destination, class Needed, class Expression> struct destination_does_not_fit {
   static_assert(never<Destination>, "a destination is a std::vector or std::span of the result's type: double for one number a sample and for gram, the network's type for sums, gradients and outputs; see docs/expressions.md");
 };
+template <class Count> struct count_as_divisor {
+  static_assert(never<Count>, "how many records were drawn is a private value, and no divisor: write a public constant, pergrad::expected_batch_size{64}, or static_cast<double>(n) of a count that is public; see docs/privacy.md");
+};
+template <class Array> struct temporary_array {
+  static_assert(never<Array>, "a data set and a batch are views, and this array is gone when they are read: give it a name and pass the name; see docs/quickstart.md");
+};
 template <class Function, class Needed, class Given> struct plain_number {
   static_assert(never<Function>, "a plain number does not say what it stands for: write pergrad::l2_clip_norm{1.0}, pergrad::noise_multiplier{1.1} or pergrad::expected_batch_size{64}; see docs/privacy.md");
 };
@@ -574,6 +580,7 @@ template <class Method, class Entries> struct method_not_offered {
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <ranges>
 #include <span>
 
 // pergrad/detail/error_text.hpp - what run-time errors say, put together in one place
@@ -676,6 +683,23 @@ concept of_another_type_with =
     array<Inputs> && array<Targets> && !(std::is_convertible_v<const Inputs&, std::span<const Value>> &&
                                          std::is_convertible_v<const Targets&, std::span<const Target>>);
 
+/// Whether an argument of this (forwarded) type is an array that ends with the call. A span or view of one is none.
+template <class Argument>
+concept ends_with_the_call =
+    !std::is_lvalue_reference_v<Argument> && std::ranges::range<Argument> && !std::ranges::borrowed_range<Argument>;
+template <class Argument, class Element>
+concept given_as_span = std::is_convertible_v<Argument, std::span<const Element>>;
+template <class... Arguments>
+struct first_that_ends {
+  using type = void;
+};
+template <class First, class... Rest>
+struct first_that_ends<First, Rest...> : first_that_ends<Rest...> {};
+template <ends_with_the_call First, class... Rest>
+struct first_that_ends<First, Rest...> {
+  using type = First;
+};
+
 /// What an error about them names.
 template <class Inputs, class Targets>
 struct numbers_given {};
@@ -736,6 +760,15 @@ class dataset {
   dataset(const Inputs&, const Targets&, const shape&, const More&...) {
     static_cast<void>(error::numbers_of_another_type<std::span<const Value>, std::span<const Target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
+  }
+
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<Value> Inputs, detail::given_as_span<Target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      dataset(Inputs&& /*inputs*/, Targets&& /*targets*/, const shape& /*input*/, More&&... /*more*/) {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
   }
 
   /// Number of records. Under add-or-remove-one neighbours this is a private value.
@@ -875,6 +908,21 @@ class batch {
   batch(const Inputs&, const Targets&, const More&...) : batch{{}, {}} {
     static_cast<void>(error::numbers_of_another_type<std::span<const input_value>, std::span<const target>,
                                                      detail::numbers_given<Inputs, Targets>>{});
+  }
+  /// Arrays that would be gone before anybody reads them: one error that says so.
+  template <detail::given_as_span<input_value> Inputs, detail::given_as_span<target> Targets, class... More>
+  requires(detail::ends_with_the_call<Inputs> || detail::ends_with_the_call<Targets> ||
+           (detail::ends_with_the_call<More> || ...))
+      // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+      batch(Inputs&& /*inputs*/, Targets&& /*targets*/, More&&... /*more*/)
+      : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<typename detail::first_that_ends<Inputs, Targets, More...>::type>{});
+  }
+  template <detail::given_as_span<std::uint32_t> Ids>
+  requires detail::ends_with_the_call<Ids>
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): it does not compile
+  batch(const dataset<input_value, target>& /*records*/, Ids&& /*ids*/) : batch{{}, {}} {
+    static_cast<void>(error::temporary_array<Ids>{});
   }
   /// The records of a data set that `ids` lists. The list is read when the batch is evaluated.
   /// Throws std::invalid_argument or std::out_of_range as above, and for a record number that the data set has not.
@@ -7923,6 +7971,62 @@ using network = typename detail::gate<float, Input, Layers...>::type;
 #include <mutex>
 #include <thread>
 
+// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
+//
+// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
+// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
+// task of an executor's crew, and in every verb that computes on its caller's thread.
+
+namespace pergrad::inline v0_1::detail {
+
+enum class subnormal_numbers { kept, flushed };
+
+/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
+class float_environment {
+ public:
+  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept {
+#if defined(__SSE__)
+    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
+    constexpr std::uint32_t to_nearest = 0x1f80;
+    constexpr std::uint32_t flush = 0x8040;
+    before_ = __builtin_ia32_stmxcsr();
+    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __builtin_ia32_ldmxcsr(now);
+#elif defined(__aarch64__)
+    constexpr word control = 0x3c0'0000;
+    constexpr word flush = word{1} << 24U;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(before_));
+    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
+#else
+    static_cast<void>(wanted);
+#endif
+  }
+  float_environment(const float_environment&) = delete;
+  float_environment& operator=(const float_environment&) = delete;
+  ~float_environment() {
+    if (!changes_) return;
+#if defined(__SSE__)
+    __builtin_ia32_ldmxcsr(before_);
+#elif defined(__aarch64__)
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
+#endif
+  }
+
+ private:
+#if defined(__aarch64__)
+  using word = std::uint64_t;
+#else
+  using word = std::uint32_t;
+#endif
+  word before_ = 0;
+  bool changes_ = false;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 /// A number of threads; 0 means all that the machine has.
@@ -7951,6 +8055,7 @@ class host {
 
   /// Calls f(task, worker) for every task < count, on any thread; worker < thread_count(). Returns when all are done.
   /// The first exception thrown by a task is thrown again here, after all others are done. Allocates nothing.
+  /// Tasks round to nearest and keep subnormal numbers, whatever the caller's thread is set to.
   /// Calls from several threads wait for each other. Throws std::logic_error when called from one of its own tasks.
   template <class Function>
   void parallel(std::size_t count, Function&& f) const {
@@ -8041,6 +8146,7 @@ class host {
   }
 
   static void work(crew& shared, std::size_t worker) noexcept {
+    const detail::float_environment proven;
     const crew* const before = std::exchange(employer(), &shared);
     for (std::size_t task = shared.next.fetch_add(1, std::memory_order_relaxed); task < shared.count;
          task = shared.next.fetch_add(1, std::memory_order_relaxed)) {
@@ -10648,9 +10754,10 @@ void chacha20_keystream(const chacha_key& key, const chacha_nonce& nonce, std::u
 //
 // A generator is a ChaCha20 key for each kind of secret randomness and a count of steps; noise, sampling and dropout
 // are functions of (key, purpose, step, element). Keys never leave the room of those that draw with them: no function
-// hands one out, and who needs the words of a stream is a friend of the class that names it below. Only
-// `os_keyed_generator` gives differential privacy. `seeded_generator` repeats a run: WHOEVER KNOWS OR GUESSES THE SEED
-// CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee whatever the accountant says, and its type tells so
+// hands one out, a stream is of one kind, and those who read it, or ask a secret generator for one, are named below.
+// Only `os_keyed_generator` gives differential privacy. `seeded_generator` repeats a run: WHOEVER KNOWS OR GUESSES THE
+// SEED CAN SUBTRACT ALL NOISE, so its runs carry NO privacy guarantee whatever the accountant says, and its type tells
+// so
 // (`is_private`).
 //
 // Keys of the operating system's lie in a page of their own that is left out of core dumps, that a forked child finds
@@ -10674,7 +10781,8 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
-}
+class private_run;
+}  // namespace detail
 namespace on_device {
 struct stream_upload;
 }
@@ -10684,6 +10792,11 @@ struct stream_upload;
 template <class Generator>
 concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
 
+namespace unaccounted {
+template <random_generator Generator>
+std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator, std::uint32_t record_count);
+}
+
 namespace detail {
 
 /// Kinds of randomness. Each has a key of its own: who learns one of them knows nothing of the others.
@@ -10691,6 +10804,7 @@ enum class randomness : unsigned char { noise, sampling, layers };
 using key_ring = std::array<chacha_key, 3>;
 
 /// The words of one step of one kind of randomness. Only those who draw from it can read it, and they are named here.
+template <randomness Kind>
 class secret_stream {
  public:
   secret_stream() = default;
@@ -10706,8 +10820,11 @@ class secret_stream {
   friend struct on_device::stream_upload;
 
   secret_stream(const chacha_key& key, std::uint64_t step) noexcept : key_{&key}, step_{step} {}
+  static constexpr random_purpose purpose = Kind == randomness::noise      ? random_purpose::gradient_noise
+                                            : Kind == randomness::sampling ? random_purpose::record_sampling
+                                                                           : random_purpose::dropout;
   [[nodiscard]] const chacha_key& key() const noexcept { return *key_; }
-  [[nodiscard]] chacha_nonce nonce(random_purpose purpose) const noexcept { return make_nonce(purpose, step_); }
+  [[nodiscard]] chacha_nonce nonce() const noexcept { return make_nonce(purpose, step_); }
 
   const chacha_key* key_ = nullptr;  ///< in its generator
   std::uint64_t step_ = 0;
@@ -10833,12 +10950,22 @@ class os_keyed_generator {
   /// Gives out the next step: 0, 1, 2, ..., each once. Throws std::overflow_error behind the last one, and
   /// std::logic_error after the generator was moved from and in a forked process.
   [[nodiscard]] std::uint64_t next_step() { return page_.next_step(); }
-  /// The words of a step, which only the library can read. Refers to the generator.
-  [[nodiscard]] detail::secret_stream stream(detail::randomness kind, std::uint64_t step) const {
-    return {page_.keys()[static_cast<std::size_t>(kind)], step};
-  }
 
  private:
+  template <class Scalar>
+  friend class detail::release_gate;
+  friend class detail::private_run;
+  friend struct layer_randomness;
+  template <random_generator Generator>
+  friend std::vector<std::uint32_t> unaccounted::draw(const poisson_sampling& sampling, Generator& generator,
+                                                      std::uint32_t record_count);
+
+  /// The words of a step. Refers to the generator. Not for others: who was drawn in a step is a private value.
+  template <detail::randomness Kind>
+  [[nodiscard]] detail::secret_stream<Kind> stream(std::uint64_t step) const {
+    return {page_.keys()[static_cast<std::size_t>(Kind)], step};
+  }
+
   detail::key_page page_;
 };
 
@@ -10868,8 +10995,10 @@ class seeded_generator {
   [[nodiscard]] std::uint64_t step() const noexcept { return next_step_.load(std::memory_order_relaxed); }
   /// As of os_keyed_generator.
   [[nodiscard]] std::uint64_t next_step() { return detail::take_step(next_step_); }
-  [[nodiscard]] detail::secret_stream stream(detail::randomness kind, std::uint64_t step) const noexcept {
-    return {keys_[static_cast<std::size_t>(kind)], step};
+  /// The words of a step, for tests: of a seed nothing is secret. Refers to the generator.
+  template <detail::randomness Kind>
+  [[nodiscard]] detail::secret_stream<Kind> stream(std::uint64_t step) const noexcept {
+    return {keys_[static_cast<std::size_t>(Kind)], step};
   }
 
  private:
@@ -10896,22 +11025,30 @@ namespace pergrad::inline v0_1 {
 /// nothing.
 struct layer_randomness {
   layer_randomness() = default;
-  explicit layer_randomness(const detail::secret_stream& stream) noexcept : stream_{stream} {}
+  explicit layer_randomness(const detail::secret_stream<detail::randomness::layers>& stream) noexcept
+      : stream_{stream} {}
+  /// That of the generator's next step, which is drawn.
+  template <random_generator Generator>
+  [[nodiscard]] static layer_randomness of_next_step(Generator& generator) {
+    return layer_randomness{generator.template stream<detail::randomness::layers>(generator.next_step())};
+  }
   friend bool operator==(const layer_randomness&, const layer_randomness&) noexcept = default;
 
-  [[nodiscard]] bool is_random() const noexcept { return !(stream_ == detail::secret_stream{}); }
+  [[nodiscard]] bool is_random() const noexcept {
+    return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
+  }
   /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
   void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
-    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(random_purpose::dropout), record);
+    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
   }
 
  private:
-  detail::secret_stream stream_;
+  detail::secret_stream<detail::randomness::layers> stream_;
 };
 
 namespace on_host {
@@ -11166,60 +11303,6 @@ struct run_request {
 //     D = m C / g + 2 e capacity C / g + sqrt(d) (1 + m / 2 + 1 / 2)      F and I
 // The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the second terms are at most 2^-10 of the first.
 
-// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
-//
-// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
-// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter.
-
-namespace pergrad::inline v0_1::detail {
-
-enum class subnormal_numbers { kept, flushed };
-
-/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
-class float_environment {
- public:
-  explicit float_environment(subnormal_numbers wanted) noexcept {
-#if defined(__SSE__)
-    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
-    constexpr std::uint32_t to_nearest = 0x1f80;
-    constexpr std::uint32_t flush = 0x8040;
-    before_ = __builtin_ia32_stmxcsr();
-    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
-    changes_ = (before_ & control) != now;
-    if (changes_) __builtin_ia32_ldmxcsr(now);
-#elif defined(__aarch64__)
-    constexpr word control = 0x3c0'0000;
-    constexpr word flush = word{1} << 24U;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(before_));
-    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
-    changes_ = (before_ & control) != now;
-    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
-#else
-    static_cast<void>(wanted);
-#endif
-  }
-  float_environment(const float_environment&) = delete;
-  float_environment& operator=(const float_environment&) = delete;
-  ~float_environment() {
-    if (!changes_) return;
-#if defined(__SSE__)
-    __builtin_ia32_ldmxcsr(before_);
-#elif defined(__aarch64__)
-    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
-#endif
-  }
-
- private:
-#if defined(__aarch64__)
-  using word = std::uint64_t;
-#else
-  using word = std::uint32_t;
-#endif
-  word before_ = 0;
-  bool changes_ = false;
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/privacy/rounded_gaussian.hpp - integers k = round(sigma z), z an ideal standard Gaussian: the noise of every
 // release, a pure function of key, purpose, step and element
 //
@@ -11263,27 +11346,28 @@ class float_environment {
 // and products of integers: there is nothing that a compiler or a processor could round in its own way.
 //
 // Widths of the interval: U and V are known up to their last bit, which moves E by at most 2^(z + 1 - P) and q by 2^(4
-// - P); z: leading zeros of U; P = 32 F bits drawn, as many as a number has behind its point. Every operation truncates
-// by less than 2^(-P); fewer than 2^11 of them make E or q, and E < 2^8. So E (1 +- q) errs by less than 2^(z + 2 - P)
+// - P); z: leading zeros of U; P = 32 Limbs bits drawn, as many as a number has behind its point. Every operation
+// truncates by less than 2^(-P); fewer than 2^11 of them make E or q, and E < 2^8. So E (1 +- q) errs by less than 2^(z
+// + 2 - P)
 // + 2^(24 - P). What 320 bits leave open has a probability below 2^-200 and is rounded by the lower end.
 
 namespace pergrad::inline v0_1::detail {
 
-/// A number of [0, 2^128) with `F` limbs behind its point; the least limb first.
-template <int F>
+/// A number of [0, 2^128) with `Limbs` limbs behind its point; the least limb first.
+template <int Limbs>
 struct fixed_point {
-  static constexpr int size = F + 4;
+  static constexpr int size = Limbs + 4;
   std::uint32_t limb[static_cast<std::size_t>(size)]{};
 
   [[nodiscard]] PERGRAD_HD static fixed_point of(std::uint32_t whole) noexcept {
     fixed_point result;
-    result.limb[F] = whole;
+    result.limb[Limbs] = whole;
     return result;
   }
   /// 2^power, if that is no smaller than the last bit.
   [[nodiscard]] PERGRAD_HD static fixed_point power_of_two(int power) noexcept {
     fixed_point result;
-    const int bit = 32 * F + power;
+    const int bit = 32 * Limbs + power;
     if (bit >= 0) result.limb[bit / 32] = std::uint32_t{1} << (bit % 32);
     return result;
   }
@@ -11328,7 +11412,7 @@ struct fixed_point {
       whole[i + size] = static_cast<std::uint32_t>(carry);
     }
     fixed_point result;
-    for (int i = 0; i < size; ++i) result.limb[i] = whole[i + F];
+    for (int i = 0; i < size; ++i) result.limb[i] = whole[i + Limbs];
     return result;
   }
   PERGRAD_HD void operator/=(std::uint32_t divisor) noexcept {
@@ -11350,26 +11434,26 @@ struct fixed_point {
   [[nodiscard]] PERGRAD_HD double to_double() const noexcept {
     double result = 0;
     for (int i = size; i-- > 0;) result = result * 0x1p32 + limb[i];
-    for (int i = 0; i < F; ++i) result *= 0x1p-32;
+    for (int i = 0; i < Limbs; ++i) result *= 0x1p-32;
     return result;
   }
 };
 
-/// -ln of the fraction whose first 32 F bits are `bits`, most significant first; `zeros` of them lead.
-template <int F>
-[[nodiscard]] PERGRAD_HD fixed_point<F> minus_log(const std::uint32_t* bits, int zeros) noexcept {
+/// -ln of the fraction whose first 32 Limbs bits are `bits`, most significant first; `zeros` of them lead.
+template <int Limbs>
+[[nodiscard]] PERGRAD_HD fixed_point<Limbs> minus_log(const std::uint32_t* bits, int zeros) noexcept {
   // ln 2, truncated
   constexpr std::uint32_t ln2[10] = {0xb17217f7U, 0xd1cf79abU, 0xc9e3b398U, 0x03f2f6afU, 0x40f34326U,
                                      0x7298b62dU, 0x8a0d175bU, 0x8baafa2bU, 0xe7b87620U, 0x6debac98U};
   // m in [1, 2) with U = m 2^-(zeros + 1), and z = (m - 1) / (m + 1) bit by bit; ln m = 2 atanh z
-  fixed_point<F> rest;
-  for (int i = 0; i < F; ++i) rest.limb[F - 1 - i] = bits[i];
+  fixed_point<Limbs> rest;
+  for (int i = 0; i < Limbs; ++i) rest.limb[Limbs - 1 - i] = bits[i];
   for (int i = 0; i <= zeros; ++i) rest.double_it();
-  fixed_point<F> divisor = rest;
-  divisor += fixed_point<F>::of(1);
-  rest -= fixed_point<F>::of(1);
-  fixed_point<F> z;
-  for (int bit = 0; bit < 32 * F; ++bit) {
+  fixed_point<Limbs> divisor = rest;
+  divisor += fixed_point<Limbs>::of(1);
+  rest -= fixed_point<Limbs>::of(1);
+  fixed_point<Limbs> z;
+  for (int bit = 0; bit < 32 * Limbs; ++bit) {
     rest.double_it();
     z.double_it();
     if (!(rest < divisor)) {
@@ -11377,18 +11461,18 @@ template <int F>
       z.limb[0] |= 1U;
     }
   }
-  const fixed_point<F> z2 = z * z;
-  fixed_point<F> power = z;
-  fixed_point<F> half_log;
+  const fixed_point<Limbs> z2 = z * z;
+  fixed_point<Limbs> power = z;
+  fixed_point<Limbs> half_log;
   for (std::uint32_t n = 1; !power.is_zero(); n += 2) {
-    fixed_point<F> term = power;
+    fixed_point<Limbs> term = power;
     term /= n;
     half_log += term;
     power = power * z2;
   }
-  fixed_point<F> step;
-  for (int i = 0; i < F; ++i) step.limb[F - 1 - i] = ln2[i];
-  fixed_point<F> result;
+  fixed_point<Limbs> step;
+  for (int i = 0; i < Limbs; ++i) step.limb[Limbs - 1 - i] = ln2[i];
+  fixed_point<Limbs> result;
   for (int i = 0; i <= zeros; ++i) result += step;
   half_log.double_it();
   if (result < half_log) return {};  // U next to 1, less than a rounding away
@@ -11397,18 +11481,18 @@ template <int F>
 }
 
 /// cos(pi y / 2) of y in [0, 1].
-template <int F>
-[[nodiscard]] PERGRAD_HD fixed_point<F> cosine_of_quarter(const fixed_point<F>& y) noexcept {
+template <int Limbs>
+[[nodiscard]] PERGRAD_HD fixed_point<Limbs> cosine_of_quarter(const fixed_point<Limbs>& y) noexcept {
   // (pi / 2)², truncated, its whole part first
   constexpr std::uint32_t quarter_squared[11] = {0x00000002U, 0x77a79937U, 0xc8bbcb49U, 0x5b89b366U,
                                                  0x02306b1cU, 0x2159a8ffU, 0x834288a1U, 0x9a088409U,
                                                  0x4f1cda3dU, 0xc426da61U, 0x174c4544U};
-  fixed_point<F> factor;
-  for (int i = 0; i <= F; ++i) factor.limb[F - i] = quarter_squared[i];
-  const fixed_point<F> square = y * y * factor;
-  fixed_point<F> term = fixed_point<F>::of(1);
-  fixed_point<F> plus = term;
-  fixed_point<F> minus;
+  fixed_point<Limbs> factor;
+  for (int i = 0; i <= Limbs; ++i) factor.limb[Limbs - i] = quarter_squared[i];
+  const fixed_point<Limbs> square = y * y * factor;
+  fixed_point<Limbs> term = fixed_point<Limbs>::of(1);
+  fixed_point<Limbs> plus = term;
+  fixed_point<Limbs> minus;
   for (std::uint32_t n = 1; !term.is_zero(); n += 2) {
     term = term * square;
     term /= n * (n + 1);
@@ -11424,12 +11508,12 @@ template <int F>
 }
 
 /// (2 k + 1)² / 4, exactly.
-template <int F>
-[[nodiscard]] PERGRAD_HD fixed_point<F> square_above(std::uint64_t k) noexcept {
-  fixed_point<F> root;
-  root.limb[F - 1] = 0x8000'0000U;
-  root.limb[F] = static_cast<std::uint32_t>(k);
-  root.limb[F + 1] = static_cast<std::uint32_t>(k >> 32U);
+template <int Limbs>
+[[nodiscard]] PERGRAD_HD fixed_point<Limbs> square_above(std::uint64_t k) noexcept {
+  fixed_point<Limbs> root;
+  root.limb[Limbs - 1] = 0x8000'0000U;
+  root.limb[Limbs] = static_cast<std::uint32_t>(k);
+  root.limb[Limbs + 1] = static_cast<std::uint32_t>(k >> 32U);
   return root * root;
 }
 
@@ -11438,23 +11522,23 @@ struct rounded_root {
   std::uint64_t k;
   bool is_settled;
 };
-template <int F>
-[[nodiscard]] PERGRAD_HD rounded_root round_root(fixed_point<F> square, const fixed_point<F>& error,
-                                                 const fixed_point<F>& variance) noexcept {
-  fixed_point<F> most = square;
+template <int Limbs>
+[[nodiscard]] PERGRAD_HD rounded_root round_root(fixed_point<Limbs> square, const fixed_point<Limbs>& error,
+                                                 const fixed_point<Limbs>& variance) noexcept {
+  fixed_point<Limbs> most = square;
   most += error;
   most = most * variance;
-  most += fixed_point<F>::power_of_two(-32 * F);
+  most += fixed_point<Limbs>::power_of_two(-32 * Limbs);
   if (square < error) {
     square = {};
   } else {
     square -= error;
   }
-  const fixed_point<F> least = square * variance;
+  const fixed_point<Limbs> least = square * variance;
   auto k = static_cast<std::uint64_t>(__builtin_sqrt(least.to_double()) + 0.5);
-  while (k > 0 && least < square_above<F>(k - 1)) --k;
-  while (!(least < square_above<F>(k))) ++k;
-  return {k, most < square_above<F>(k)};
+  while (k > 0 && least < square_above<Limbs>(k - 1)) --k;
+  while (!(least < square_above<Limbs>(k))) ++k;
+  return {k, most < square_above<Limbs>(k)};
 }
 
 /// What a pair of rounded Gaussians is made of: the first 320 bits of U and V, most significant word first.
@@ -11464,21 +11548,21 @@ struct gaussian_bits {
   std::uint32_t v[words];
 };
 
-/// Both integers if `32 F` bits of U and V settle them.
-template <int F>
+/// Both integers if `32 Limbs` bits of U and V settle them.
+template <int Limbs>
 [[nodiscard]] PERGRAD_HD bool round_pair(const gaussian_bits& bits, double sigma, std::int64_t (&k)[2]) noexcept {
   int zeros = 0;
-  while (zeros < 32 * F && (bits.u[zeros / 32] >> (31 - zeros % 32) & 1U) == 0) ++zeros;
-  if (zeros == 32 * F) return false;
-  const fixed_point<F> e = minus_log<F>(bits.u, zeros);
+  while (zeros < 32 * Limbs && (bits.u[zeros / 32] >> (31 - zeros % 32) & 1U) == 0) ++zeros;
+  if (zeros == 32 * Limbs) return false;
+  const fixed_point<Limbs> e = minus_log<Limbs>(bits.u, zeros);
 
-  fixed_point<F> r;
-  for (int i = 0; i < F; ++i) r.limb[F - 1 - i] = i == 0 ? bits.v[i] & 0x3fff'ffffU : bits.v[i];
+  fixed_point<Limbs> r;
+  for (int i = 0; i < Limbs; ++i) r.limb[Limbs - 1 - i] = i == 0 ? bits.v[i] & 0x3fff'ffffU : bits.v[i];
   r.double_it();
   r.double_it();
   r.double_it();  // 2 r
-  fixed_point<F> y = r;
-  const fixed_point<F> one = fixed_point<F>::of(1);
+  fixed_point<Limbs> y = r;
+  const fixed_point<Limbs> one = fixed_point<Limbs>::of(1);
   const bool is_negative = r < one;
   if (is_negative) {
     y = one;
@@ -11486,27 +11570,27 @@ template <int F>
   } else {
     y -= one;
   }
-  const fixed_point<F> q = cosine_of_quarter<F>(y);
+  const fixed_point<Limbs> q = cosine_of_quarter<Limbs>(y);
 
   // sigma = mantissa 2^exponent, so its square is exact: rounded_gaussian.hpp says how large and small it may be.
   const auto sigma_bits = __builtin_bit_cast(std::uint64_t, sigma);
   const std::uint64_t mantissa = (sigma_bits & 0xf'ffff'ffff'ffffU) | 0x10'0000'0000'0000U;
   int exponent = 2 * (static_cast<int>(sigma_bits >> 52U) - 1075);
-  fixed_point<F> root;
-  root.limb[F] = static_cast<std::uint32_t>(mantissa);
-  root.limb[F + 1] = static_cast<std::uint32_t>(mantissa >> 32U);
-  fixed_point<F> variance = root * root;
+  fixed_point<Limbs> root;
+  root.limb[Limbs] = static_cast<std::uint32_t>(mantissa);
+  root.limb[Limbs + 1] = static_cast<std::uint32_t>(mantissa >> 32U);
+  fixed_point<Limbs> variance = root * root;
   for (; exponent > 0; --exponent) variance.double_it();
   for (; exponent < 0; exponent += 2) variance /= 4;
 
-  fixed_point<F> error = fixed_point<F>::power_of_two(zeros + 2 - 32 * F);
-  error += fixed_point<F>::power_of_two(24 - 32 * F);
-  fixed_point<F> more = one;
+  fixed_point<Limbs> error = fixed_point<Limbs>::power_of_two(zeros + 2 - 32 * Limbs);
+  error += fixed_point<Limbs>::power_of_two(24 - 32 * Limbs);
+  fixed_point<Limbs> more = one;
   more += q;
-  fixed_point<F> less = one;
+  fixed_point<Limbs> less = one;
   less -= q < one ? q : one;
-  const rounded_root cosine = round_root<F>(e * more, error, variance);
-  const rounded_root sine = round_root<F>(e * less, error, variance);
+  const rounded_root cosine = round_root<Limbs>(e * more, error, variance);
+  const rounded_root sine = round_root<Limbs>(e * less, error, variance);
   const auto along_cosine = static_cast<std::int64_t>(cosine.k);
   const auto along_sine = static_cast<std::int64_t>(sine.k);
   const bool swapped = (bits.v[0] & 0x8000'0000U) != 0;
@@ -12602,6 +12686,11 @@ struct expected_batch_size : detail::checked_number<expected_batch_size> {
   static constexpr const char* name = "expected_batch_size";
   static constexpr const char* need = "finite and positive";
   [[nodiscard]] static constexpr bool holds(double x) noexcept { return x > 0 && x <= detail::largest_double; }
+  /// A count of things is an error that says why.
+  template <std::unsigned_integral Count>
+  explicit expected_batch_size(Count /*count*/) : expected_batch_size{1.0} {
+    static_cast<void>(error::count_as_divisor<Count>{});
+  }
 };
 
 /// Privacy loss bound of (epsilon, delta)-differential privacy: not negative; infinity means no guarantee.
@@ -12676,6 +12765,7 @@ struct summation {
 
   /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
   [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
+    const detail::float_environment proven;
     const double one = static_cast<double>(most_additions) * unit_roundoff;
     const summation floating{capacity, one / (1 - one)};
     return floating.share() <= most_share ? floating : summation{};
@@ -12692,6 +12782,7 @@ struct summation {
 /// or 2.
 [[nodiscard]] inline double sensitivity_in_steps(const release_grid& grid, const summation& added,
                                                  int exchanged) noexcept {
+  const detail::float_environment proven;
   const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
   const double root = std::sqrt(static_cast<double>(grid.elements));
   double sensitivity = exchanged * (bound + root / 2);
@@ -12730,6 +12821,8 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
                           " steps of the grid, and must be in [2^4, 2^46]"});
 }
 
+struct total_release;
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -12737,17 +12830,10 @@ class release_gate {
   /// Takes a step of the generator: its noise is used up, whatever comes of it. Throws std::invalid_argument for noise
   /// that the grid cannot carry, std::out_of_range beyond `gaussians_per_step` elements, and what the generator throws.
   /// No noise at all is for rehearsals with a seed only.
-  template <random_generator Generator>
+  /// Anybody may look at noise from a seed; with a secret key only a total is released (gradients/noise.hpp).
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               Generator& generator)
-      : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
-        scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
-               static_cast<double>(std::numeric_limits<Scalar>::max())} {
-    require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
-    require_gaussians(0, elements_);
-    stream_ = generator.stream(randomness::noise, generator.next_step());
-  }
+               seeded_generator& generator)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
@@ -12782,6 +12868,20 @@ class release_gate {
   }
 
  private:
+  friend struct total_release;
+  struct of_any_generator {};
+  template <random_generator Generator>
+  release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
+               double divisor, Generator& generator)
+      : elements_{grid.elements},
+        sigma_{noise.value() * sensitivity},
+        scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
+               static_cast<double>(std::numeric_limits<Scalar>::max())} {
+    require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
+    require_gaussians(0, elements_);
+    stream_ = generator.template stream<randomness::noise>(generator.next_step());
+  }
+
   static constexpr std::size_t stretch = 4 * gaussian_tile;
   alignas(64) static constexpr std::array<Scalar, gaussian_tile> zeros{};
 
@@ -12798,8 +12898,7 @@ class release_gate {
         if (each != nullptr) wanted.add(each + first);
       }
     }
-    fill_rounded_gaussians(stream_.key(), stream_.nonce(random_purpose::gradient_noise), first / gaussian_tile, sigma_,
-                           wanted, k);
+    fill_rounded_gaussians(stream_.key(), stream_.nonce(), first / gaussian_tile, sigma_, wanted, k);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     const auto size = static_cast<int>(count);
@@ -12813,7 +12912,7 @@ class release_gate {
   std::size_t elements_;
   double sigma_;  ///< of the noise in steps of the grid
   release_scale scale_;
-  secret_stream stream_;
+  secret_stream<randomness::noise> stream_;
 };
 
 }  // namespace detail
@@ -17580,7 +17679,7 @@ template <strategy Strategy, class Network, class Loss>
 /// chunks and threads do not matter, and evaluating twice gives the same. The generator is referred to.
 template <class Network, class Loss, random_generator Generator>
 [[nodiscard]] auto with_randomness(const per_sample_gradient_leaf<Network, Loss>& gradients, Generator& generator) {
-  return gradients.with(layer_randomness{generator.stream(detail::randomness::layers, generator.next_step())});
+  return gradients.with(layer_randomness::of_next_step(generator));
 }
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/clip.hpp - clip factors that round down: what is added to a sum never has a norm above C
@@ -17764,6 +17863,7 @@ struct layer_clip {
   std::array<double, Layers> bounds;
   /// sqrt(sum C_l²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept {
+    const float_environment proven;
     double sum = 0;
     for (const double bound : bounds) sum += bound * bound;
     return std::sqrt(sum) * (1 + static_cast<double>(Layers + 4) * std::numeric_limits<double>::epsilon());
@@ -17801,8 +17901,6 @@ struct group_clip {
   }
 };
 
-struct make_clipped;
-
 }  // namespace detail
 
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
@@ -17834,29 +17932,30 @@ class clipped_gradients final : public detail::expression_tag {
   }
 
  private:
-  friend struct detail::make_clipped;
+  // The only ways to clipped gradients.
+  template <class Network, class Loss>
+  friend auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                             std::span<const l2_clip_norm> bounds);
+  template <class Network, class Loss>
+  friend auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound);
+  template <class Network, class Loss>
+  friend auto clip_per_group(const per_sample_gradient_leaf<Network, Loss>& gradients,
+                             std::span<const l2_clip_norm> bounds);
+  template <class Network, class Loss>
+  friend auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound, double stability);
+
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
   Leaf leaf_;
   Rule rule_;
 };
 
-namespace detail {
-
-/// The only way to clipped gradients: with a rule of this library.
-struct make_clipped {
-  template <class Leaf, class Rule>
-  [[nodiscard]] static clipped_gradients<Leaf, Rule> with(const Leaf& leaf, const Rule& rule) {
-    return {leaf, rule};
-  }
-};
-
-}  // namespace detail
-
 /// g_b min(1, C / ‖g_b‖): the norm of what is added is at most C exactly, in the numbers that are added.
 template <class Network, class Loss>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
-  return detail::make_clipped::with(gradients, detail::flat_clip{bound.value()});
+  return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
@@ -17871,15 +17970,16 @@ template <class Network, class Loss>
   }
   detail::layer_clip<layers> rule{};
   for (std::size_t layer = 0; layer < layers; ++layer) rule.bounds[layer] = bounds[layer].value();
-  return detail::make_clipped::with(gradients, rule);
+  return clipped_gradients{gradients, rule};
 }
 /// Every layer with parameters clipped to C / sqrt(layers), so that the whole has sensitivity C.
 template <class Network, class Loss>
 [[nodiscard]] auto clip_per_layer(const per_sample_gradient_leaf<Network, Loss>& gradients, l2_clip_norm bound) {
   constexpr std::size_t layers = detail::layer_groups<Network>;
+  const detail::float_environment proven;
   detail::layer_clip<layers> rule{};
   rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
-  return detail::make_clipped::with(gradients, rule);
+  return clipped_gradients{gradients, rule};
 }
 
 /// Every clipping group clipped on its own: group k is what `parameter_group<k, ...>` holds, group 0 all the rest;
@@ -17894,7 +17994,7 @@ template <class Network, class Loss>
   }
   detail::group_clip<groups> rule{};
   for (std::size_t group = 0; group < groups; ++group) rule.bounds[group] = bounds[group].value();
-  return detail::make_clipped::with(gradients, rule);
+  return clipped_gradients{gradients, rule};
 }
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
@@ -17905,7 +18005,7 @@ template <class Network, class Loss>
   if (!(stability > 0) || !std::isfinite(stability)) {
     detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
   }
-  return detail::make_clipped::with(gradients, detail::flat_normalise{bound.value(), stability});
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -18588,6 +18688,11 @@ template <class Network, class Loss>
 
 namespace pergrad::inline v0_1 {
 
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class dp_sgd;
+template <class Network, class Loss, random_generator Generator, executor Executor>
+class private_loop;
+
 /// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
 /// are added up more slowly, as integers, so that the bound on rounding holds however many were drawn
 /// (privacy/release.hpp). Which chunk a record goes to must depend on its place among the records drawn alone.
@@ -18598,6 +18703,13 @@ struct record_capacity {
 namespace detail {
 
 struct total_access;
+struct total_release;
+template <class Sum, class Network>
+class chunk_of_total;
+template <class Noised, class Network, bool IsPrivate, class Begin>
+class release_of_sum;
+template <class Network, class Loss, executor Executor>
+class dp_sgd_base;
 
 /// Memory of a sum: floating point, and integers once they are needed.
 template <class Scalar>
@@ -18773,8 +18885,22 @@ class bounded_total : public detail::expression_tag {
 
 namespace detail {
 
-/// The library's own way to the numbers behind the types.
+/// The library's own way to the numbers behind the types: for those who are named, and for tests that define a probe.
 struct total_access {
+ private:
+  friend struct total_release;
+  template <class Sum, class Network>
+  friend class chunk_of_total;
+  template <class Noised, class Network, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+  template <class Network, class Loss, executor Executor>
+  friend class dp_sgd_base;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct total_probe;
+
   template <class Network>
   [[nodiscard]] static total_state& state(bounded_total<Network>& total) noexcept {
     return total.state_;
@@ -18871,20 +18997,58 @@ template <class Scalar, class Use>
   }
 }
 
-/// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own memory,
-/// or null), and to what `begin` returns, use(first, values, count), in short stretches and from several threads.
-/// `begin` is called once nothing can fail any more. Throws what the gate throws.
-template <class Network, class Generator, class Begin = unused>
-void release_total(const host& crew, const bounded_total<Network>& total, const noise_of<Generator>& noise,
-                   double divisor, typename Network::scalar* out, const Begin& begin = {}) {
-  using scalar = typename Network::scalar;
-  const total_state& state = total_access::state(total);
-  const release_gate<scalar> gate{state.grid(), state.sensitivity(), noise.multiplier, divisor, *noise.generator};
-  auto use = begin();
-  const element_update<scalar> update = as_update<scalar>(use);
-  const unreleased_sum<scalar> sum = total_access::sum_of(total);
-  crew.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
-}
+}  // namespace detail
+
+template <class Optimizer, class Network>
+class optimizer_steps;
+template <class Sum, class Generator>
+class noised_sum;
+template <class Network, class Generator>
+struct noised_total;
+
+namespace detail {
+
+/// The only way of a sum to the gate.
+struct total_release {
+  /// A total, or a sum that is evaluated first, with noise into a released gradient; `begin` as below. Throws what the
+  /// total and the gate throw.
+  template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin = unused>
+  static void into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                   const noised_total<Network, Generator>& noised, const Begin& begin = {});
+  template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin = unused>
+  static void into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                   const noised_sum<Sum, Generator>& noised, const Begin& begin = {});
+
+ private:
+  template <class Noised, class Network, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+  template <class Optimizer, class Network>
+  friend class pergrad::optimizer_steps;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+
+  /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
+  /// memory, or null), and to what `begin` returns, use(first, values, count), in short stretches and from several
+  /// threads. `begin` is called once nothing can fail any more. Throws what the gate throws.
+  template <class Network, class Generator, class Begin>
+  static void of_total(const host& crew, const bounded_total<Network>& total, const noise_of<Generator>& noise,
+                       double divisor, typename Network::scalar* out, const Begin& begin) {
+    using scalar = typename Network::scalar;
+    using gate_type = release_gate<scalar>;
+    const float_environment proven;
+    const total_state& state = total_access::state(total);
+    const gate_type gate{typename gate_type::of_any_generator{},
+                         state.grid(),
+                         state.sensitivity(),
+                         noise.multiplier,
+                         divisor,
+                         *noise.generator};
+    auto use = begin();
+    const element_update<scalar> update = as_update<scalar>(use);
+    const unreleased_sum<scalar> sum = total_access::sum_of(total);
+    crew.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+  }
+};
 
 }  // namespace detail
 
@@ -19235,16 +19399,15 @@ class chunk_of_total {
 template <class Sum, class Network, class Step>
 class chunk_of_step : public chunk_of_total<Sum, Network> {
  public:
-  chunk_of_step(Step& step, const Sum& sum)
-      : chunk_of_total<Sum, Network>{Step::access::total(step), sum, false}, step_{&step} {}
+  chunk_of_step(Step& step, const Sum& sum) : chunk_of_total<Sum, Network>{step.total(), sum, false}, step_{&step} {}
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<typename Sum::scalar>& request) {
-    Step::access::admit(*step_, &this->leaf().samples());
+    step_->admit(&this->leaf().samples());
     chunk_of_total<Sum, Network>::attach(executor, request);
   }
   void finish(const host& crew) {
     chunk_of_total<Sum, Network>::finish(crew);
-    Step::access::is_in_the_sum(*step_);
+    step_->is_in_the_sum();
   }
 
  private:
@@ -19273,7 +19436,8 @@ class release_of_sum {
   }
   void finish(const host& crew) {
     total_access::state(*total_).is_written();
-    release_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(), begin_);
+    total_release::of_total(crew, *total_, noised_.noise(), noised_.divisor(), total_access::floating(*total_).data(),
+                            begin_);
     total_access::exchange_memory(*total_, total_access::memory(*update_));
     total_.reset();
   }
@@ -19296,6 +19460,7 @@ class release_of_sum {
 /// Runs several assignments over the same gradients in one pass.
 template <executor Executor, class First, class... Rest>
 void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
+  const float_environment proven;
   const auto leaf = first.leaf();
   if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
     static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
@@ -19443,19 +19608,20 @@ template <class Destination, class Expression>
 
 namespace detail {
 
-/// Adds noise to a total of chunks into a released gradient.
-template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin = unused>
-void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
-                  const noised_total<Network, Generator>& noised, const Begin& begin = {}) {
+template <executor Executor, class Network, bool IsPrivate, class Generator, class Begin>
+void total_release::into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                         const noised_total<Network, Generator>& noised, const Begin& begin) {
+  static_assert(IsPrivate == Generator::is_private);
   const auto out = total_access::values(update);
   if (out.size() != Network::parameter_count) {
     throw std::invalid_argument("pergrad: a private_gradient that was moved from cannot take a noised sum");
   }
-  release_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
+  of_total(crew_of(executor), *noised.total, noised.noise, 1, out.data(), begin);
 }
-template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin = unused>
-void release_into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
-                  const noised_sum<Sum, Generator>& noised, const Begin& begin = {}) {
+template <executor Executor, class Network, bool IsPrivate, class Sum, class Generator, class Begin>
+void total_release::into(const Executor& executor, released_gradient<Network, IsPrivate>& update,
+                         const noised_sum<Sum, Generator>& noised, const Begin& begin) {
+  static_assert(IsPrivate == Generator::is_private);
   release_of_sum only{update, noised, begin};
   evaluate_together(executor, only);
 }
@@ -19472,7 +19638,7 @@ void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivat
       detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Expression>;
   if constexpr (!detail::is_explained<Expression>) {
     if constexpr (std::is_same_v<explanation, char>) {
-      detail::release_into(executor, update, expression);
+      detail::total_release::into(executor, update, expression);
     } else {
       static_cast<void>(explanation{});
     }
@@ -24486,6 +24652,7 @@ class optimizer_steps {
   template <executor Executor, bool IsPrivate>
   void step(const Executor& executor, Network& network, const released_gradient<Network, IsPrivate>& gradient,
             expected_batch_size divisor) {
+    const detail::float_environment proven;
     optimizer_access::apply(self(), detail::crew_of(executor), network, gradient.values(), 1 / divisor.value());
   }
   /// Noise on a finished total, and one update with (total + noise) / divisor in the same sweep: the noised values are
@@ -24494,8 +24661,9 @@ class optimizer_steps {
   template <executor Executor, class Generator>
   void step(const Executor& executor, Network& network, const noised_total<Network, Generator>& noised,
             expected_batch_size divisor) {
-    detail::release_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
-                                   optimizer_access::beginning(self(), network, divisor));
+    const detail::float_environment proven;
+    detail::total_release::of_total<Network>(detail::crew_of(executor), *noised.total, noised.noise, 1, nullptr,
+                                             optimizer_access::beginning(self(), network, divisor));
   }
   /// Evaluates `noised`, a clipped sum or a total with noise, into `update` and takes the step with `update` / divisor
   /// in the same sweep. Equal in every bit to `evaluate_into(executor, update, noised)` and a step with `update`.
@@ -24507,7 +24675,8 @@ class optimizer_steps {
     using explanation =
         detail::assignment_explanation<error::function::assign, released_gradient<Network, IsPrivate>, Noised>;
     if constexpr (std::is_same_v<explanation, char>) {
-      detail::release_into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
+      const detail::float_environment proven;
+      detail::total_release::into(executor, update, noised, optimizer_access::beginning(self(), network, divisor));
     } else {
       static_cast<void>(explanation{});
     }
@@ -24517,19 +24686,22 @@ class optimizer_steps {
   /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
-    using access = typename private_step<Loop>::access;
-    const expected_batch_size divisor = access::divisor(taken);
-    step(executor, network, access::consume(std::move(taken)), divisor);
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, std::move(taken).consumed(), divisor);
   }
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
             private_step<Loop>&& taken) {
-    using access = typename private_step<Loop>::access;
-    const expected_batch_size divisor = access::divisor(taken);
-    step(executor, network, update, access::consume(std::move(taken)), divisor);
+    const expected_batch_size divisor = taken.divisor();
+    step(executor, network, update, std::move(taken).consumed(), divisor);
   }
   template <executor Executor, class Loop>
   void step(const Executor& /*executor*/, Network& /*network*/, const private_step<Loop>& /*taken*/) {
+    static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
+  }
+  template <executor Executor, class Destination, class Loop>
+  void step(const Executor& /*executor*/, Network& /*network*/, Destination& /*update*/,
+            const private_step<Loop>& /*taken*/) {
     static_cast<void>(error::step_is_used_up_by_a_release<Loop>{});
   }
 
@@ -24573,6 +24745,7 @@ template <class Optimizer, executor Executor, class Network>
 void step(Optimizer& optimizer, const Executor& executor, Network& network, const gradient<Network>& gradient,
           double scale = 1) {
   if constexpr (!detail::is_explained<Network>) {
+    const pergrad::detail::float_environment proven;
     optimizer_access::apply(optimizer, detail::crew_of(executor), network, gradient.values(), scale);
   }
 }
@@ -24991,12 +25164,13 @@ class poisson_sampling {
   /// Sets bit i of `bits` if record first + i is sampled and clears it if not, whether there is such a record or not:
   /// threads can share out a data set, and `visit_marked` collects what they found. Throws std::invalid_argument unless
   /// `first` and the number of bits are multiples of `marked_together`, std::out_of_range beyond 2^35 records.
-  void mark(const detail::secret_stream& stream, std::uint64_t first, std::span<std::uint64_t> bits) const {
+  void mark(const detail::secret_stream<detail::randomness::sampling>& stream, std::uint64_t first,
+            std::span<std::uint64_t> bits) const {
     if (first % tile != 0 || bits.size() % words_per_tile != 0) {
       detail::throw_invalid_argument({"pergrad: poisson_sampling: records are marked in whole tiles of ", tile});
     }
     detail::require_blocks("poisson_sampling", 16 * (first / tile), 16 * (bits.size() / words_per_tile));
-    const chacha_nonce nonce = stream.nonce(random_purpose::record_sampling);
+    const chacha_nonce nonce = stream.nonce();
     for (std::size_t word = 0; word < bits.size(); word += words_per_tile) {
       mark_tile(stream.key(), nonce, first / tile + word / words_per_tile, bits.subspan(word).first<words_per_tile>());
     }
@@ -25084,7 +25258,7 @@ namespace unaccounted {
 template <random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
-  const auto stream = generator.stream(pergrad::detail::randomness::sampling, generator.next_step());
+  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
   std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
                                   poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
   sampling.mark(stream, 0, bits);
@@ -25288,17 +25462,20 @@ class rdp_accountant {
 
   /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
   [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const detail::float_environment proven;
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
 
   /// Smallest delta that this accountant can prove for `at`.
   [[nodiscard]] double delta_for(pergrad::epsilon at) const {
+    const detail::float_environment proven;
     return best([&](double order, double rdp) { return delta_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
 
   /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
   [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
                                      pergrad::delta at) const {
+    const detail::float_environment proven;
     const entry more{event, count};
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
   }
@@ -25308,12 +25485,14 @@ class rdp_accountant {
   /// 2021, arXiv:2008.11193). The best order afterwards makes none.
   [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
                                         pergrad::delta at) const {
+    const detail::float_environment proven;
     const entry more{event, count};
     return epsilon_from_rdp(order, total_at(order, &more), at);
   }
 
   /// The order that allows the most steps of `event` alone.
   [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+    const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
     for (const double order : orders()) {
@@ -25332,6 +25511,7 @@ class rdp_accountant {
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
   [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
                                   std::uint64_t count = 1) const {
+    const detail::float_environment proven;
     return order_within(budget, {event, count}) == 0;
   }
 
@@ -25339,6 +25519,7 @@ class rdp_accountant {
   /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
   [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
                                    std::uint64_t count = 1) {
+    const detail::float_environment proven;
     prepare(event);
     const double order = order_within(budget, {event, count});
     if (order == 0) return false;
@@ -25375,6 +25556,7 @@ class rdp_accountant {
   }
 
   [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
+    const detail::float_environment proven;
     curve made{};
     for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
     if (remembered_ != 0) made[order_count] = renyi_divergence(event, remembered_) * margin;
@@ -25817,8 +25999,6 @@ void load_parameters(Network& network, const std::string& path) {
 
 // pergrad/train/public_records.hpp - records that the caller says are public
 
-#include <ranges>
-
 namespace pergrad::inline v0_1 {
 
 /// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
@@ -25857,6 +26037,7 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
     evaluate_classifier(const Executor& executor, const Network& network,
                         const dataset<typename Network::input_value, std::int32_t>& records) {
   using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
   constexpr std::size_t classes = Network::output_shape.size();
   constexpr std::size_t chunk = 1024;
   tape<Network> tape{executor, max_batch{chunk}};
@@ -26056,15 +26237,20 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct checkpoint_access;
 
 /// The records of one step, in the order of the data set.
 class drawn_records {
  public:
+  using sampling_stream = secret_stream<randomness::sampling>;
   explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const secret_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
     stream_ = stream;
     record_count_ = record_count;
@@ -26119,7 +26305,7 @@ class drawn_records {
   }
 
   const poisson_sampling* sampling_ = nullptr;
-  secret_stream stream_;
+  sampling_stream stream_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -26131,24 +26317,30 @@ class drawn_records {
 };
 
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
-/// size is what it says, in whole physical batches; fewer where only so few are added up in floating point. Throws
-/// std::invalid_argument for a capacity of less than one batch.
+/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
+/// with it, as noise is scaled by it.
 template <class Scalar>
 [[nodiscard]] record_capacity capacity_for(const private_options& options) {
-  const std::size_t batch = options.max_batch.count;
-  if (options.capacity) {
-    if (options.capacity->count < batch) {
-      refuse_option("capacity must be at least max_batch, got " + std::to_string(options.capacity->count));
-    }
-    return *options.capacity;
-  }
+  if (options.capacity) return *options.capacity;
+  const float_environment proven;
+  constexpr std::size_t granule = 256;
   const double expected = std::min(options.divisor->value(), 0x1p31);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
-  const record_capacity enough{(records + batch - 1) / batch * batch};
-  const record_capacity fewer{enough.count - batch};
-  const bool is_needed =
-      summation::of<Scalar>(enough.count).capacity == 0 && static_cast<double>(fewer.count) >= expected;
-  return is_needed ? fewer : enough;
+  std::size_t enough = (records + granule - 1) / granule * granule;
+  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+    enough -= granule;
+  }
+  return {enough};
+}
+/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
+/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+template <class Scalar, class Options>
+[[nodiscard]] Options settled(Options options, bool is_private) {
+  checked_options(static_cast<const private_options&>(options), is_private);
+  const record_capacity capacity = capacity_for<Scalar>(options);
+  options.capacity = capacity;
+  if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
+  return options;
 }
 
 /// The ledger of a run and the records of a step: all of a private run that does not know its network.
@@ -26162,9 +26354,19 @@ class private_run {
   [[nodiscard]] double epsilon(pergrad::delta delta) const { return accountant_.epsilon(delta); }
   [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
 
- protected:
-  [[gnu::noinline]] private_run(const private_options& options, bool is_private)
-      : sampling_{*checked_options(options, is_private).sampling},
+ private:
+  // Named, and nothing is protected: who derives from this draws nothing.
+  template <class Network, class Loss, executor Executor>
+  friend class dp_sgd_base;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::dp_sgd;
+  template <class Network, class Loss, random_generator Generator, executor Executor>
+  friend class pergrad::private_loop;
+  friend struct checkpoint_access;
+
+  /// `options` are settled.
+  [[gnu::noinline]] explicit private_run(const private_options& options)
+      : sampling_{*options.sampling},
         accountant_{options.budget, options.plan},
         event_{sampling_.event(*options.noise)},
         drawn_{options.max_batch.count} {}
@@ -26185,8 +26387,18 @@ class private_run {
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
     accountant_.spend(event_);
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.stream(randomness::sampling, step), record_count);
+    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
     return step;
+  }
+  /// The step's randomness inside layers.
+  template <class Generator>
+  [[nodiscard]] static layer_randomness inside_layers(const Generator& generator, std::uint64_t step) {
+    return layer_randomness{generator.template stream<randomness::layers>(step)};
+  }
+  /// The next step's noise, for a device: it is used up.
+  template <class Generator>
+  [[nodiscard]] static secret_stream<randomness::noise> next_noise(Generator& generator) {
+    return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   poisson_sampling sampling_;
@@ -26196,7 +26408,8 @@ class private_run {
   drawn_records drawn_;
 };
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -26258,18 +26471,9 @@ class dp_sgd_base : public private_run {
   /// Whether a device does the steps.
   static constexpr bool on_a_device = device_executor<Executor>;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
-                                bool is_private)
-      : private_run{checked_options(options, clipping_groups<Network>), is_private},
-        options_{options},
-        notes_{options.private_metrics, options.max_batch.count},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, options.max_batch} {
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
-  }
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss,
+                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
 
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
 
@@ -26291,7 +26495,24 @@ class dp_sgd_base : public private_run {
     if constexpr (on_a_device) part_->forget_records();
   }
 
- protected:
+ private:
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  friend class pergrad::dp_sgd;
+  friend struct checkpoint_access;
+  using noise_stream = secret_stream<randomness::noise>;
+
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+      : private_run{options},
+        options_{options},
+        notes_{options.private_metrics, options.max_batch.count},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch} {
+    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+         static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
+
   /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
   class lent_memory {
    public:
@@ -26331,6 +26552,7 @@ class dp_sgd_base : public private_run {
   }
   using part_type = typename decltype(kind_of_part())::type;
   void make_part() {
+    const float_environment proven;
     if constexpr (on_a_device) {
       if (options_.optimizer == optimizer_kind::adam) {
         require_adam_options(options_.adam);
@@ -26388,7 +26610,7 @@ class dp_sgd_base : public private_run {
   [[nodiscard]] double clip_norm() const noexcept { return options_.clip ? options_.clip->value() : sensitivity_; }
 
   /// All chunks of a step, and its noise under `noise`.
-  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const secret_stream& noise) {
+  [[gnu::noinline]] void step_on_device(const dataset<input_value, target>& records, const noise_stream& noise) {
     part_->prepare(records, noise);
     std::span<const std::uint32_t> drawn = next_records(records);
     // The last chunk brings the noise along, and an empty batch is one as well.
@@ -26398,7 +26620,7 @@ class dp_sgd_base : public private_run {
     }
     chunk_on_device(drawn, &noise);
   }
-  void chunk_on_device(std::span<const std::uint32_t> drawn, const secret_stream* noise) {
+  void chunk_on_device(std::span<const std::uint32_t> drawn, const noise_stream* noise) {
     part_->run(drawn, noise);
     if (!notes_.wanted()) return;
     part_->fetch_facts(notes_.losses(drawn.size()), notes_.norms(drawn.size()));
@@ -26442,8 +26664,6 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 struct checkpoint_access;
 }
-template <class Network, class Loss, random_generator Generator, executor Executor>
-class dp_sgd;
 namespace unprotected {
 template <class Network, class Loss, class Generator, class Executor>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
@@ -26486,13 +26706,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// no longer fits when it is drawn, it is left out, like one whose gradient is not finite: no error tells that it was
   /// drawn. A device trains on the copy that it made when the records were looked at, until `records_changed()`.
   void step(const dataset<input_value, target>& records) {
+    const detail::float_environment proven;
     this->look_at(records);
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     if constexpr (on_a_device) {
-      this->step_on_device(records, generator_.stream(detail::randomness::noise, generator_.next_step()));
+      this->step_on_device(records, base::next_noise(generator_));
     } else {
-      step_on_host(records, layer_randomness{generator_.stream(detail::randomness::layers, step)});
+      step_on_host(records, base::inside_layers(generator_, step));
     }
     this->notes_.end();
   }
@@ -26506,6 +26727,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
  private:
   friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
 
   void step_on_host(const dataset<input_value, target>& records, const layer_randomness& randomness) {
     bounded_total<Network>& total = this->part_->total;
@@ -26515,7 +26737,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->add_chunks(records, randomness);
     std::visit(
         [&](auto& optimizer) {
-          detail::release_total<Network>(
+          detail::total_release::of_total<Network>(
               detail::crew_of(*this->executor_), total, detail::noise_of<Generator>{*this->options_.noise, &generator_},
               1, detail::total_access::floating(total).data(),
               optimizer_access::beginning(optimizer, *this->network_, *this->options_.divisor));
@@ -26541,7 +26763,10 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&) noexcept {}
   template <class Any>
   dp_sgd(const Executor&, Any&&, Loss, const dp_sgd_options&, const Generator&) noexcept {}
-  step_metrics metrics_;  // NOLINT(readability-identifier-naming): named as in the trainer it stands in for
+  [[nodiscard]] const step_metrics& noted() const noexcept { return nothing_noted; }
+
+ private:
+  static constexpr step_metrics nothing_noted{};
 };
 
 template <class Network, class Loss>
@@ -26568,7 +26793,7 @@ namespace unprotected {
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
 template <class Network, class Loss, class Generator, class Executor>
 [[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
-  return trainer.notes_.metrics();
+  return trainer.noted();
 }
 
 }  // namespace unprotected
@@ -26670,12 +26895,10 @@ namespace pergrad::inline v0_1 {
 
 template <class Network, class Loss, random_generator Generator, executor Executor>
 class private_loop;
-namespace detail {
-struct step_access;
-}
 
-/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; refers to the
-/// loop. The step is in the ledger, whatever becomes of it.
+/// One step of a `private_loop`: its records, in physical batches, and its sum. Movable, not copyable; a loop has one
+/// at a time, and one that is given up ends with its destructor. The step is in the ledger, whatever becomes of it.
+/// Behind a release or a move, and once the loop is gone, each function throws std::logic_error.
 template <class Loop>
 class private_step {
  public:
@@ -26683,14 +26906,17 @@ class private_step {
   using loss_type = typename Loop::loss_type;
   using generator_type = typename Loop::generator_type;
 
-  private_step(private_step&& other) noexcept : loop_{std::exchange(other.loop_, nullptr)} {}
+  private_step(private_step&& other) noexcept { take_over(other); }
   private_step& operator=(private_step&& other) noexcept {
-    loop_ = std::exchange(other.loop_, nullptr);
+    if (this != &other) {
+      end();
+      take_over(other);
+    }
     return *this;
   }
   private_step(const private_step&) = delete;
   private_step& operator=(const private_step&) = delete;
-  ~private_step() = default;
+  ~private_step() { end(); }
 
   /// Goes on to the next physical batch; false behind the last one. How many there are, and how large, are private
   /// values. Throws std::logic_error if the batch before is not in the sum yet.
@@ -26701,19 +26927,45 @@ class private_step {
  private:
   template <class, class, random_generator, executor>
   friend class private_loop;
-  friend struct detail::step_access;
   template <class Sum, class Net, class Step>
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
-  using access = detail::step_access;
-  explicit private_step(Loop& loop) noexcept : loop_{&loop} {}
+  template <executor Executor, class Network, class AnyLoop>
+  friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
+                            private_step<AnyLoop>&& step);
+
+  explicit private_step(Loop& loop) noexcept : loop_{&loop} { loop.under_way_ = this; }
+  void take_over(private_step& other) noexcept {
+    loop_ = std::exchange(other.loop_, nullptr);
+    if (loop_ != nullptr) loop_->under_way_ = this;
+  }
+  void end() noexcept {
+    if (loop_ != nullptr) loop_->under_way_ = nullptr;
+    loop_ = nullptr;
+  }
   [[nodiscard]] Loop& loop() const {
-    if (loop_ == nullptr)
-      throw std::logic_error("pergrad: a private_step was used after it was moved from or released");
+    if (loop_ == nullptr) {
+      throw std::logic_error(
+          "pergrad: a private_step was used after it was moved from or released, or without its loop");
+    }
     return *loop_;
   }
-  Loop* loop_;
+  [[nodiscard]] auto& total() const { return loop().total_; }
+  void admit(const auto* samples) const { loop().admit(samples); }
+  void is_in_the_sum() const { loop().state_ = Loop::batch_state::in_the_sum; }
+  [[nodiscard]] expected_batch_size divisor() const { return *loop().options_.divisor; }
+  /// The step's sum with its noise, once. Throws std::logic_error before all of its batches are in the sum.
+  [[nodiscard]] noised_total<network_type, generator_type> consumed() && {
+    Loop& from = loop();
+    if (from.state_ != Loop::batch_state::none_left) {
+      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
+    }
+    end();
+    return {&from.total_, {*from.options_.noise, &from.generator_}};
+  }
+
+  Loop* loop_ = nullptr;
 };
 
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
@@ -26741,33 +26993,28 @@ class private_loop : private detail::private_run {
   /// one step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
                Generator generator = Generator{})
-      : base{chosen, is_private},
-        options_{chosen},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, chosen.max_batch},
-        total_{executor, detail::capacity_for<scalar>(chosen)},
-        generator_{std::move(generator)} {
-    detail::require_option(chosen.clip.has_value(), "clip");
-    take(chosen.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
-  }
+      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
   private_loop& operator=(const private_loop&) = delete;
-  ~private_loop() = default;
+  ~private_loop() {
+    if (under_way_ != nullptr) under_way_->loop_ = nullptr;
+  }
 
   /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
   /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
   /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
   /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
   [[nodiscard]] step_type begin(const dataset<input_value, target>& records) {
+    if (under_way_ != nullptr) {
+      throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
+    }
     if (!records_ || !records_->same_view(records)) {
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
     const std::uint64_t step = spend_and_draw(generator_, records.size());
-    randomness_ = layer_randomness{generator_.stream(detail::randomness::layers, step)};
+    randomness_ = base::inside_layers(generator_, step);
     total_.clear();
     detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
     batch_.reset();
@@ -26778,8 +27025,21 @@ class private_loop : private detail::private_run {
  private:
   template <class>
   friend class private_step;
-  friend struct detail::step_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
+
+  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
+               Generator generator)
+      : base{options},
+        options_{options},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch},
+        total_{executor, *options.capacity},
+        generator_{std::move(generator)} {
+    detail::require_option(options.clip.has_value(), "clip");
+    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
 
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
@@ -26819,58 +27079,19 @@ class private_loop : private detail::private_run {
   std::optional<dataset<input_value, target>> records_;
   std::optional<batch<Network, Loss>> batch_;
   batch_state state_ = batch_state::none_left;
+  step_type* under_way_ = nullptr;
   Generator generator_;
 };
 
 template <class Network, class Loss>
 private_loop(const host&, const Network&, Loss, const private_options&) -> private_loop<Network, Loss>;
 
-namespace detail {
-
-/// The library's own way into a step.
-struct step_access {
-  template <class Loop>
-  [[nodiscard]] static Loop& loop(const private_step<Loop>& step) {
-    return step.loop();
-  }
-  template <class Loop>
-  [[nodiscard]] static auto& total(const private_step<Loop>& step) {
-    return step.loop().total_;
-  }
-  template <class Loop>
-  static void admit(const private_step<Loop>& step, const auto* samples) {
-    step.loop().admit(samples);
-  }
-  template <class Loop>
-  static void is_in_the_sum(const private_step<Loop>& step) {
-    step.loop().state_ = Loop::batch_state::in_the_sum;
-  }
-  /// The step's sum with its noise. The step is used up. Throws std::logic_error before all of its batches are in the
-  /// sum.
-  template <class Loop>
-  [[nodiscard]] static auto consume(private_step<Loop>&& step) {
-    Loop& loop = step.loop();
-    if (loop.state_ != Loop::batch_state::none_left) {
-      throw std::logic_error("pergrad: private_step: released before next() has said that no batch is left");
-    }
-    step.loop_ = nullptr;
-    return noised_total<typename Loop::network_type, typename Loop::generator_type>{
-        &loop.total_, {*loop.options_.noise, &loop.generator_}};
-  }
-  template <class Loop>
-  [[nodiscard]] static expected_batch_size divisor(const private_step<Loop>& step) {
-    return *step.loop().options_.divisor;
-  }
-};
-
-}  // namespace detail
-
 /// Releases a step into a private gradient: its noise is drawn, and the step is used up. Throws what the generator
 /// throws, and std::logic_error before all of its physical batches are in the sum.
 template <executor Executor, class Network, class Loop>
 void evaluate_into(const Executor& executor, released_gradient<Network, Loop::is_private>& update,
                    private_step<Loop>&& step) {
-  detail::release_into(executor, update, detail::step_access::consume(std::move(step)));
+  detail::total_release::into(executor, update, std::move(step).consumed());
 }
 template <executor Executor, class Network, bool IsPrivate, class Loop>
 void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPrivate>& /*update*/,
@@ -29034,12 +29255,13 @@ struct random_stream {
   std::uint32_t words[16];
 };
 
-/// What hands the words of a secret stream to a device.
+/// What hands the words of a secret stream to a device: streams of a secret key are in the hands of a run only.
 struct stream_upload {
   /// With step 0: steps are told to each kernel.
-  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream& stream,
-                                           random_purpose purpose) noexcept;
-  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream& stream) noexcept {
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static random_stream words(const pergrad::detail::secret_stream<Kind>& stream) noexcept;
+  template <pergrad::detail::randomness Kind>
+  [[nodiscard]] static std::uint64_t step(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
     return stream.step_;
   }
 };
@@ -29055,9 +29277,9 @@ struct stream_upload {
   return stream;
 }
 
-inline random_stream stream_upload::words(const pergrad::detail::secret_stream& stream,
-                                          random_purpose purpose) noexcept {
-  return make_stream(stream.key(), purpose, 0);
+template <pergrad::detail::randomness Kind>
+random_stream stream_upload::words(const pergrad::detail::secret_stream<Kind>& stream) noexcept {
+  return make_stream(stream.key(), stream.purpose, 0);
 }
 
 /// The same key and purpose at another step.
@@ -32186,6 +32408,7 @@ class network_trainer {
  public:
   using records_type = dataset<Scalar, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
+  using noise_stream = pergrad::detail::secret_stream<pergrad::detail::randomness::noise>;
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
@@ -32253,8 +32476,8 @@ class network_trainer {
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
   /// `forget_records`. `noise`: of the step; all steps of a trainer have the same key.
-  void prepare(const records_type& records, const pergrad::detail::secret_stream& noise) {
-    settings_.noise = stream_upload::words(noise, random_purpose::gradient_noise);
+  void prepare(const records_type& records, const noise_stream& noise) {
+    settings_.noise = stream_upload::words(noise);
     position_ = 0;  // chunks of a step that failed halfway do not count
     is_released_ = false;
     if (network_.remote->context != this) take_over();
@@ -32286,7 +32509,7 @@ class network_trainer {
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
-  void run(std::span<const std::uint32_t> records, const pergrad::detail::secret_stream* noise) {
+  void run(std::span<const std::uint32_t> records, const noise_stream* noise) {
     const bool last = noise != nullptr;
     step_state state{.position = position_,
                      .count = static_cast<std::uint32_t>(records.size()),

@@ -16,8 +16,8 @@ int main() {
   const auto images = load_images();
   const auto classes = load_labels();
   const pg::dataset<float, std::int32_t> records{images, classes, net_type::input_shape};
-  const pg::dataset<float, std::int32_t> part{std::span{images}.first(64), std::span<const std::int32_t>{classes}.first(1),
-                                              net_type::input_shape};
+  const pg::dataset<float, std::int32_t> part{std::span{images}.first(64),
+                                              std::span<const std::int32_t>{classes}.first(1), net_type::input_shape};
   return static_cast<int>(records.size() + part.size());
 #else
   const pg::dataset<float, std::int32_t> records{load_images(), load_labels(), net_type::input_shape};

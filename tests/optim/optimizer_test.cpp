@@ -344,9 +344,8 @@ BOOST_AUTO_TEST_CASE(a_fused_step_that_fails_changes_nothing) {
   const pg::os_keyed_generator taken{std::move(spent)};
   const pg::noise_multiplier sigma{1};
   const pg::expected_batch_size divisor{2};
-  BOOST_CHECK_THROW(
-      optimizer.step(s.exec, s.net, update, sum + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
-      std::logic_error);
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, update, sum + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
+                    std::logic_error);
   BOOST_TEST(std::ranges::all_of(update.values(), [](float value) { return value == 0; }));
   BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + pg::unaccounted::gaussian_noise(sigma, spent), divisor),
                     std::logic_error);

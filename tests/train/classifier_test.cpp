@@ -69,16 +69,17 @@ BOOST_AUTO_TEST_CASE(no_records_and_wrong_records) {
   BOOST_TEST(nothing.accuracy == 0.0);
   BOOST_TEST(nothing.mean_loss == 0.0);
   clouds data{50};
-  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
-                        exec, net,
-                        pg::public_records{pg::dataset<float, std::int32_t>{
-                            data.inputs, std::span{data.classes}.first(25), pg::shape{12}}})),
-                    std::invalid_argument);
+  BOOST_CHECK_THROW(
+      static_cast<void>(pg::evaluate_classifier(exec, net,
+                                                pg::public_records{pg::dataset<float, std::int32_t>{
+                                                    data.inputs, std::span{data.classes}.first(25), pg::shape{12}}})),
+      std::invalid_argument);
   // The same values in another order, or the same order under another name.
-  BOOST_CHECK_THROW(static_cast<void>(pg::evaluate_classifier(
-                        exec, pg::network<pg::shape{3, 2}, pg::flatten, pg::linear<3>>{exec, pg::zeros{}},
-                        pg::public_records{pg::dataset<float, std::int32_t>{data.inputs, data.classes, pg::shape{2, 3}}})),
-                    std::invalid_argument);
+  BOOST_CHECK_THROW(
+      static_cast<void>(pg::evaluate_classifier(
+          exec, pg::network<pg::shape{3, 2}, pg::flatten, pg::linear<3>>{exec, pg::zeros{}},
+          pg::public_records{pg::dataset<float, std::int32_t>{data.inputs, data.classes, pg::shape{2, 3}}})),
+      std::invalid_argument);
   for (const pg::shape same : {pg::shape{2, 3}, pg::shape{1, 6}, pg::shape{1, 2, 3}}) {
     BOOST_CHECK_NO_THROW(static_cast<void>(pg::evaluate_classifier(
         exec, net, pg::public_records{pg::dataset<float, std::int32_t>{data.inputs, data.classes, same}})));

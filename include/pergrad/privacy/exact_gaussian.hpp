@@ -10,8 +10,9 @@
 // and products of integers: there is nothing that a compiler or a processor could round in its own way.
 //
 // Widths of the interval: U and V are known up to their last bit, which moves E by at most 2^(z + 1 - P) and q by 2^(4
-// - P); z: leading zeros of U; P = 32 Limbs bits drawn, as many as a number has behind its point. Every operation truncates
-// by less than 2^(-P); fewer than 2^11 of them make E or q, and E < 2^8. So E (1 +- q) errs by less than 2^(z + 2 - P)
+// - P); z: leading zeros of U; P = 32 Limbs bits drawn, as many as a number has behind its point. Every operation
+// truncates by less than 2^(-P); fewer than 2^11 of them make E or q, and E < 2^8. So E (1 +- q) errs by less than 2^(z
+// + 2 - P)
 // + 2^(24 - P). What 320 bits leave open has a probability below 2^-200 and is rounded by the lower end.
 #pragma once
 

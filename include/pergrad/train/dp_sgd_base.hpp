@@ -89,18 +89,9 @@ class dp_sgd_base : public private_run {
   /// Whether a device does the steps.
   static constexpr bool on_a_device = device_executor<Executor>;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options,
-                                bool is_private)
-      : private_run{checked_options(options, clipping_groups<Network>), is_private},
-        options_{options},
-        notes_{options.private_metrics, options.max_batch.count},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, options.max_batch} {
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
-  }
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss,
+                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
 
   [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
 
@@ -127,6 +118,18 @@ class dp_sgd_base : public private_run {
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
   using noise_stream = secret_stream<randomness::noise>;
+
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
+      : private_run{options},
+        options_{options},
+        notes_{options.private_metrics, options.max_batch.count},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch} {
+    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+         static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
 
   /// During a step the memory of what was released last holds the sum that is released next; there is no second array.
   class lent_memory {

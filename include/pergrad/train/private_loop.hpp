@@ -137,17 +137,7 @@ class private_loop : private detail::private_run {
   /// one step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
                Generator generator = Generator{})
-      : base{chosen, is_private},
-        options_{chosen},
-        executor_{&executor},
-        network_{&network},
-        loss_{loss},
-        tape_{executor, chosen.max_batch},
-        total_{executor, detail::capacity_for<scalar>(chosen)},
-        generator_{std::move(generator)} {
-    detail::require_option(chosen.clip.has_value(), "clip");
-    take(chosen.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
-  }
+      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
   private_loop& operator=(const private_loop&) = delete;
   ~private_loop() {
@@ -180,6 +170,20 @@ class private_loop : private detail::private_run {
   template <class>
   friend class private_step;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
+
+  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
+               Generator generator)
+      : base{options},
+        options_{options},
+        executor_{&executor},
+        network_{&network},
+        loss_{loss},
+        tape_{executor, options.max_batch},
+        total_{executor, *options.capacity},
+        generator_{std::move(generator)} {
+    detail::require_option(options.clip.has_value(), "clip");
+    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+  }
 
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {

@@ -106,9 +106,9 @@ class drawn_records {
   std::vector<std::uint32_t> records_;
 };
 
-/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch size
-/// is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do with it,
-/// as noise is scaled by it.
+/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
+/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
+/// with it, as noise is scaled by it.
 template <class Scalar>
 [[nodiscard]] record_capacity capacity_for(const private_options& options) {
   if (options.capacity) return *options.capacity;
@@ -122,10 +122,11 @@ template <class Scalar>
   }
   return {enough};
 }
-/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added up
-/// as integers, and of any number. Precondition: `checked_options`.
+/// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
+/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
 template <class Scalar, class Options>
-[[nodiscard]] Options settled(Options options) {
+[[nodiscard]] Options settled(Options options, bool is_private) {
+  checked_options(static_cast<const private_options&>(options), is_private);
   const record_capacity capacity = capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
@@ -153,7 +154,7 @@ class private_run {
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
 
-  /// `options` were checked, and settled.
+  /// `options` are settled.
   [[gnu::noinline]] explicit private_run(const private_options& options)
       : sampling_{*options.sampling},
         accountant_{options.budget, options.plan},
