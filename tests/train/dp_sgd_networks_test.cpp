@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(bounds_are_copied_and_noise_is_scaled_by_all_of_them) {
   const double sensitivity = [] {
     const grouped net{pg::host{pg::threads{1}}, pg::zeros{}};
     grouped::tape tape{pg::host{pg::threads{1}}, pg::max_batch{1}};
-    const pg::batch<grouped, pg::cross_entropy> none{std::vector<float>{}, std::vector<std::int32_t>{}};
+    const pg::batch<grouped, pg::cross_entropy> none{std::span<const float>{}, std::span<const std::int32_t>{}};
     const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, none, tape);
     return pg::sum(pg::clip_per_group(g, options_of_groups().group_bounds)).sensitivity();
   }();

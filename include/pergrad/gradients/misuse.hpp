@@ -126,13 +126,13 @@ template <detail::explained_expression Given> [[nodiscard]] error::explained out
 template <detail::explained_expression Given> [[nodiscard]] error::explained gram(const Given& /*given*/) { return {}; }
 template <class... Given> requires detail::any_explained<Given...> [[nodiscard]] error::explained dot(const Given&... /*given*/) { return {}; }
 template <class... Given> requires detail::any_explained<Given...> [[nodiscard]] error::explained weighted_sum(const Given&... /*given*/) { return {}; }
-template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained min(const A& /*a*/, const B& /*b*/) { return {}; }
-template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained max(const A& /*a*/, const B& /*b*/) { return {}; }
-template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained pow(const A& /*a*/, const B& /*b*/) { return {}; }
-template <class A, class B> requires(detail::any_explained<A, B> && !detail::is_noise<B>) [[nodiscard]] error::explained operator+(const A& /*a*/, const B& /*b*/) { return {}; }
-template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained operator-(const A& /*a*/, const B& /*b*/) { return {}; }
-template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained operator*(const A& /*a*/, const B& /*b*/) { return {}; }
-template <class A, class B> requires detail::any_explained<A, B> [[nodiscard]] error::explained operator/(const A& /*a*/, const B& /*b*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained min(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained max(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained pow(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires(detail::any_explained<First, Second> && !detail::is_noise<Second>) [[nodiscard]] error::explained operator+(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained operator-(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained operator*(const First& /*first*/, const Second& /*second*/) { return {}; }
+template <class First, class Second> requires detail::any_explained<First, Second> [[nodiscard]] error::explained operator/(const First& /*first*/, const Second& /*second*/) { return {}; }
 // clang-format on
 
 }  // namespace pergrad::inline v0_1
