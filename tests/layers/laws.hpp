@@ -38,8 +38,7 @@ constexpr bool has_names() {
 /// The randomness inside layers of a step, by a seed. The generator lives as long as the program.
 inline pergrad::layer_randomness randomness_of(std::uint64_t seed, std::uint64_t step) {
   static std::deque<pergrad::seeded_generator> generators;
-  generators.emplace_back(seed);
-  return pergrad::layer_randomness{generators.back().stream(pergrad::detail::randomness::layers, step)};
+  return pergrad::layer_randomness::of_next_step(generators.emplace_back(seed, step));
 }
 
 template <class Layer, pergrad::shape Input>
