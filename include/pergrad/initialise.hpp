@@ -13,6 +13,7 @@
 #include <span>
 #include <type_traits>
 
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/shape.hpp>
 
@@ -153,6 +154,7 @@ void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weig
 template <class Layer, class Initialiser, class Scalar>
 void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
                            [[maybe_unused]] shape second = {}) {
+  const float_environment proven;
   if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
     Layer::initialise(in, second, initialiser, first, parameters);
   } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {

@@ -159,6 +159,7 @@ class noised_sum final : public detail::expression_tag {
   [[nodiscard]] static constexpr std::size_t value_count(const auto& leaf) { return Sum::value_count(leaf); }
   /// The same divided by a public constant.
   [[nodiscard]] noised_sum operator/(expected_batch_size divisor) const {
+    const detail::float_environment proven;
     noised_sum result = *this;
     result.divisor_ *= divisor.value();
     return result;

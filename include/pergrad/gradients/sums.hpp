@@ -14,6 +14,7 @@
 
 #include <pergrad/detail/elements.hpp>
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/gradients/clip.hpp>
 #include <pergrad/gradients/leaf.hpp>
 #include <pergrad/gradients/scalars.hpp>
@@ -331,6 +332,7 @@ template <class Network, class Loss>
 template <class Network, class Loss>
 [[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
+  const detail::float_environment proven;
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
 /// sum_b clip(g_b); `sum<neighbouring::replace_one>(...)` is the same sum with the sensitivity of that relation.
