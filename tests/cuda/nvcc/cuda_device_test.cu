@@ -182,6 +182,27 @@ void many_small_uploads_do_not_wait_and_none_overtakes_another() {
   device.release(memory);
 }
 
+/// An event that is not done stays the runtime's last error: nobody may take it for the launch's own. Uploads have to
+/// wait for one here.
+void a_launch_behind_uploads_that_waited() {
+  dev::cuda_device device;
+  constexpr std::size_t large = std::size_t{3} << 18U;  // 3 MiB of floats: more than the staging memory
+  auto* const memory = static_cast<float*>(device.allocate((large + 2) * sizeof(float)));
+  const std::vector<float> ones(large, 1.0F);
+  fake_cuda::reset();
+  device.upload(memory, ones.data(), large * sizeof(float));
+  device.launch(scale_kernel<64>{memory, memory + large, 3.0F, 128}, 2);
+  if (fake_cuda::plays_the_device()) CHECK(fake_cuda::counted().waits > 0);
+  CHECK(downloaded(device, memory, 128)[127] == 3.0F);
+  // nor is an error of somebody else's call taken for it
+  static_cast<void>(cudaEventDestroy(nullptr));
+  device.launch(scale_kernel<64>{memory, memory + large, 3.0F, 128}, 2);
+  CHECK(downloaded(device, memory, 128)[127] == 9.0F);
+  static_cast<void>(cudaGetLastError());
+  static_cast<void>(fake_cuda::take_violations());
+  device.release(memory);
+}
+
 void replays_what_it_captured() {
   dev::cuda_device device;
   auto* const memory = static_cast<float*>(device.allocate(200 * sizeof(float)));
@@ -241,6 +262,7 @@ int main() {
   padding_is_not_a_pointer();
   fresh_memory_is_not_a_number();
   many_small_uploads_do_not_wait_and_none_overtakes_another();
+  a_launch_behind_uploads_that_waited();
   replays_what_it_captured();
   a_failed_capture_leaves_the_stream_usable();
   if (fake_cuda::plays_the_device()) host_pointers_are_noticed();
