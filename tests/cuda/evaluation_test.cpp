@@ -37,6 +37,52 @@ BOOST_AUTO_TEST_CASE(several_results_of_one_evaluation_and_sums_that_are_added) 
   check_close(losses, pg::unprotected::evaluate(it.host, pg::losses(it.on_host())), 1e-12, "losses");
 }
 
+// What a device cannot do is refused, not left out.
+BOOST_AUTO_TEST_CASE(strategies_and_randomness_are_refused) {
+  both<mlp<float>, pg::mean_squared_error> it{5};
+  pg::seeded_generator generator{4};
+  const auto refused = [&](const auto& gradients, const char* named) {
+    try {
+      static_cast<void>(it.evaluate(pg::l2_norms(gradients)));
+      BOOST_ERROR(named);
+    } catch (const std::invalid_argument& error) {
+      BOOST_TEST(std::string{error.what()}.find(named) != std::string::npos, error.what());
+    }
+  };
+  refused(pg::with_strategy<pg::strategy::ghost>(it.on_device()), "strategy");
+  refused(pg::with_strategy<pg::strategy::naive>(it.on_device()), "strategy");
+  refused(pg::with_randomness(it.on_device(), generator), "with_randomness");
+}
+
+BOOST_AUTO_TEST_CASE(a_private_loop_releases_what_one_on_the_host_does) {
+  using network = mlp<float>;
+  both<network, pg::mean_squared_error> it{40};
+  const pg::dataset<float, float> records{it.inputs, it.targets, network::input_shape, 2};
+  pg::private_options options;
+  options.clip = pg::l2_clip_norm{0.5};
+  options.noise = pg::noise_multiplier{1};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.5}};
+  options.divisor = pg::expected_batch_size{20};
+  options.max_batch = pg::max_batch{6};
+  const auto released = [&](const auto& executor) {
+    pg::private_loop<network, pg::mean_squared_error, pg::seeded_generator, std::remove_cvref_t<decltype(executor)>>
+        loop{executor, it.net, pg::mean_squared_error{}, options, pg::seeded_generator{9}};
+    pg::unprotected::rehearsed_gradient<network> update{executor};
+    auto step = loop.begin(records);
+    std::size_t batches = 0;
+    while (step.next()) {
+      ++batches;
+      pg::evaluate_into(executor, pg::accumulate(step, pg::sum(pg::clip(step.gradients(), *options.clip))));
+    }
+    BOOST_TEST(batches > 1U);
+    pg::evaluate_into(executor, update, std::move(step));
+    return std::vector<float>(update.values().begin(), update.values().end());
+  };
+  const auto grid = pg::release_grid::of(0.5, network::parameter_count);
+  BOOST_TEST(comparing::largest_difference(released(it.device), released(it.host)) <=
+             21 * std::ldexp(1.0, grid.unit - grid.steps));
+}
+
 BOOST_AUTO_TEST_CASE(a_release_has_the_hosts_noise) {
   both<mlp<float>, pg::mean_squared_error> it{5};
   pg::unprotected::rehearsed_gradient<mlp<float>> of_device{it.device};

@@ -88,6 +88,9 @@ class basic_device_executor {
     if (request.strategy != on_host::strategy_kind::book_keeping) {
       throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
     }
+    if (request.randomness.is_random()) {
+      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
+    }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");

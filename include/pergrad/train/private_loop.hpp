@@ -203,7 +203,12 @@ class private_loop : private detail::private_run {
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
+    if constexpr (detail::device_executor<Executor>) {
+      return plain;  // no layer there is random
+    } else {
+      return plain.with(randomness_);
+    }
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
   void admit(const batch<Network, Loss>* samples) {
