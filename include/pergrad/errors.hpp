@@ -218,6 +218,9 @@ template <class Gradient> struct private_step_needs_a_noised_sum {
 template <class Destination, class Generator> struct noise_from_a_seed {
   static_assert(never<Destination>, "noise from a pergrad::seeded_generator protects nobody: it fills a pergrad::unprotected::rehearsed_gradient, and a pergrad::private_gradient takes noise from a pergrad::os_keyed_generator; see docs/privacy.md");
 };
+template <class Destination, class Expression> struct sum_of_another_network {
+  static_assert(never<Destination>, "a total, a private gradient and a private_step hold sums of their own network only, and these gradients are another network's; see docs/expressions.md");
+};
 template <class Destination> struct release_needs_a_private_gradient {
   static_assert(never<Destination>, "a noised sum goes into a pergrad::private_gradient (with noise from a seed into a pergrad::unprotected::rehearsed_gradient) or straight into optimizer.step; see docs/privacy.md");
 };

@@ -317,6 +317,23 @@ concept is_destination = is_private_gradient<Destination>::value || is_bounded_t
   requires std::is_convertible_v<decltype(destination.values()), std::span<Value>>;
 };
 
+/// The network whose sums a destination holds, or of an expression.
+template <class Type>
+struct network_of {
+  using type = typename std::remove_cvref_t<decltype(std::declval<const Type&>().leaf())>::network_type;
+};
+template <class Network, bool IsPrivate>
+struct network_of<released_gradient<Network, IsPrivate>> : std::type_identity<Network> {};
+template <class Network>
+struct network_of<bounded_total<Network>> : std::type_identity<Network> {};
+template <class Network, class Generator>
+struct network_of<noised_total<Network, Generator>> : std::type_identity<Network> {};
+template <class Loop>
+struct network_of<private_step<Loop>> : std::type_identity<typename Loop::network_type> {};
+template <class Destination, class Expression>
+inline constexpr bool same_network =
+    std::is_same_v<typename network_of<Destination>::type, typename network_of<Expression>::type>;
+
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
@@ -328,6 +345,8 @@ template <class Function, class Destination, class Expression>
   } else if constexpr (is_private_gradient<Destination>::value) {
     if constexpr (is_private_gradient<Destination>::is_private != Expression::generator_type::is_private) {
       return std::type_identity<error::noise_from_a_seed<Destination, typename Expression::generator_type>>{};
+    } else if constexpr (!same_network<Destination, Expression>) {
+      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
     } else {
       return std::type_identity<char>{};
     }
@@ -336,6 +355,8 @@ template <class Function, class Destination, class Expression>
   } else if constexpr (is_private_step<Destination>) {
     if constexpr (!is_bounded_sum<Expression>::value || std::is_same_v<Function, error::function::assign>) {
       return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
+    } else if constexpr (!same_network<Destination, Expression>) {
+      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
     } else if constexpr (Expression::exchanged != 1) {
       return std::type_identity<error::step_counts_records_added_or_removed<Expression>>{};
     } else {
@@ -343,6 +364,12 @@ template <class Function, class Destination, class Expression>
     }
   } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+  } else if constexpr (is_bounded_total<Destination>::value) {
+    if constexpr (same_network<Destination, Expression>) {
+      return std::type_identity<char>{};
+    } else {
+      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
+    }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
   } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
