@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/gradients/noise_test.cpp - sensitivities, and noise that is exactly noise_multiplier times them.
+#include <functional>
+#include <utility>
+
 #include "fixture.hpp"
 #include "total_probe.hpp"
 
@@ -310,6 +313,157 @@ BOOST_AUTO_TEST_CASE(a_chunk_is_admitted_when_it_is_evaluated) {
   total.clear();
   total.expect(pg::l2_clip_norm{1});
   BOOST_CHECK_THROW(pg::evaluate_into(c.p.exec, wide), std::logic_error);
+}
+
+// Two assignments to one total in one evaluation: records behind the first chunk of samples were in the sum twice.
+BOOST_AUTO_TEST_CASE(one_evaluation_has_one_sum_for_a_total) {
+  mlp_problem p{1500};
+  const auto sum = pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.3}));
+  pg::bounded_total<mlp<double>> total{p.exec};
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(total, sum), pg::assign(total, sum)),
+                    std::logic_error);
+  BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::accumulate(total, sum), pg::assign(total, sum)),
+                    std::logic_error);
+  pg::seeded_generator generator{15};
+  const auto noise = pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator);
+  BOOST_CHECK_THROW(static_cast<void>(rehearsed<mlp<double>>(p.exec, total + noise)), std::logic_error);
+  pg::evaluate_into(p.exec, pg::assign(total, sum));  // begins anew
+  check_rounded<mlp<double>>(rehearsed<mlp<double>>(p.exec, total + noise), pg::unprotected::evaluate(p.exec, sum), 0.3,
+                             "after all that");
+  // nor one for a released gradient
+  rehearsal<mlp<double>> update{p.exec};
+  BOOST_CHECK_THROW(
+      pg::unprotected::evaluate_into(p.exec, pg::assign(update, sum + noise), pg::assign(update, sum + noise)),
+      std::invalid_argument);
+  check_same_bits(values_of(update), std::vector<double>(mlp<double>::parameter_count), "nothing is released");
+}
+
+namespace {
+
+/// A loss that does something in the middle of an evaluation.
+struct meddling_loss : pg::mean_squared_error {
+  static inline std::function<void()> meddle;
+  template <class Scalar>
+  static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets, std::span<Scalar> dy) {
+    if (meddle) std::exchange(meddle, nullptr)();
+    return pg::mean_squared_error{}.evaluate(y, targets, dy);
+  }
+};
+
+}  // namespace
+
+// What the user's own code does while a sum is formed, or how it fails, gets nothing out of the total.
+BOOST_AUTO_TEST_CASE(a_total_in_the_middle_of_an_evaluation) {
+  using network = mlp<double>;
+  problem<network, meddling_loss> p{20, 1};
+  const pg::host other{pg::threads{1}};
+  network::tape tape{other, pg::max_batch{20}};
+  const auto g = p.gradients();
+  const auto sum = pg::sum(pg::clip(g, pg::l2_clip_norm{0.3}));
+  const auto elsewhere =
+      pg::sum(pg::clip(pg::per_sample_gradients(p.net, meddling_loss{}, p.batch, tape), pg::l2_clip_norm{0.3}));
+  pg::seeded_generator generator{15};
+  const auto noise = pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator);
+  pg::bounded_total<network> total{p.exec};
+  const auto released = [&] { return rehearsed<network>(other, total + noise); };
+
+  meddling_loss::meddle = [] { throw std::runtime_error("a loss of the user's"); };
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::accumulate(total, sum)), std::runtime_error);
+  BOOST_CHECK_THROW(static_cast<void>(released()), std::logic_error);
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::accumulate(total, sum)), std::logic_error);
+
+  int refused = 0;
+  const auto try_it = [&](const auto& f) {
+    try {
+      f();
+    } catch (const std::logic_error&) {
+      ++refused;
+    }
+  };
+  total.clear();
+  meddling_loss::meddle = [&] {
+    try_it([&] { static_cast<void>(released()); });
+    try_it([&] { pg::evaluate_into(other, pg::accumulate(total, elsewhere)); });
+    try_it([&] { pg::evaluate_into(other, pg::assign(total, elsewhere)); });
+  };
+  pg::evaluate_into(p.exec, pg::accumulate(total, sum));
+  BOOST_TEST(refused == 3);
+  check_rounded<network>(released(), pg::unprotected::evaluate(p.exec, sum), 0.3, "nothing came of it");
+
+  // cleared in between: it is empty, and what is still added does not count
+  meddling_loss::meddle = [&] {
+    total.clear();
+    try_it([&] { pg::evaluate_into(other, pg::accumulate(total, elsewhere)); });
+  };
+  total.clear();
+  pg::evaluate_into(p.exec, pg::accumulate(total, sum));
+  BOOST_TEST(refused == 4);
+  BOOST_CHECK_THROW(static_cast<void>(released()), std::logic_error);
+  total.expect(pg::l2_clip_norm{0.3});
+  check_same_bits(released(), std::vector<double>(network::parameter_count), "empty");
+}
+
+// A total is one: no copies, and what was moved from releases nothing.
+BOOST_AUTO_TEST_CASE(a_total_that_was_moved_from) {
+  static_assert(!std::is_copy_constructible_v<pg::bounded_total<mlp<double>>> &&
+                !std::is_copy_assignable_v<pg::bounded_total<mlp<double>>>);
+  mlp_problem p{6};
+  const auto sum = pg::sum(pg::clip(p.gradients(), pg::l2_clip_norm{0.3}));
+  pg::seeded_generator generator{15};
+  const auto noise = pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, generator);
+  pg::bounded_total<mlp<double>> total{p.exec};
+  pg::evaluate_into(p.exec, pg::accumulate(total, sum));
+  pg::bounded_total<mlp<double>> moved{std::move(total)};
+  // NOLINTBEGIN(bugprone-use-after-move)
+  BOOST_CHECK_THROW(static_cast<void>(rehearsed<mlp<double>>(p.exec, total + noise)), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::accumulate(total, sum)), std::invalid_argument);
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::assign(total, sum)), std::invalid_argument);
+  // NOLINTEND(bugprone-use-after-move)
+  BOOST_CHECK_THROW(pg::evaluate_into(p.exec, pg::accumulate(moved, sum)), std::logic_error);  // its records came along
+  check_rounded<mlp<double>>(rehearsed<mlp<double>>(p.exec, moved + noise), pg::unprotected::evaluate(p.exec, sum), 0.3,
+                             "moved");
+}
+
+// Records are known by their data set and number: a data set that begins within another one is another one, and may not
+// be mixed with it; the list of a batch is looked at when it is evaluated.
+BOOST_AUTO_TEST_CASE(data_sets_that_overlap_and_lists_that_change) {
+  chunked c;
+  const pg::l2_clip_norm bound{0.3};
+  pg::bounded_total<mlp<double>> total{c.p.exec};
+  const auto add = [&](const auto& batch) {
+    pg::evaluate_into(c.p.exec, pg::accumulate(total, pg::sum(pg::clip(c.gradients(batch), bound))));
+  };
+  const std::size_t width = c.records.input_shape().size();
+  const std::size_t targets = c.records.targets().size() / 50;
+  const pg::dataset<double, double> tail{std::span{c.p.data.inputs}.subspan(30 * width),
+                                         std::span{c.p.data.targets}.subspan(30 * targets), c.records.input_shape(),
+                                         targets};
+  const pg::batch<mlp<double>, pg::mean_squared_error> of_tail{tail, std::span{c.ids}.first(10)};
+  add(c.chunk(20, 20));
+  BOOST_CHECK_THROW(add(of_tail), std::logic_error);  // records 30 to 39 again
+  total.clear();
+  add(of_tail);
+  BOOST_CHECK_THROW(add(c.chunk(45, 5)), std::logic_error);
+  // a data set of the same memory with other targets has the same records
+  total.clear();
+  const auto other_targets = c.p.data.targets;
+  const pg::dataset<double, double> relabelled{c.p.data.inputs, other_targets, c.records.input_shape(), targets};
+  add(c.chunk(0, 20));
+  BOOST_CHECK_THROW(add((pg::batch<mlp<double>, pg::mean_squared_error>{relabelled, std::span{c.ids}.first(20)})),
+                    std::logic_error);
+  // nothing at all is no chunk of any data set
+  const pg::dataset<double, double> nothing{{}, {}, c.records.input_shape(), targets};
+  add(pg::batch<mlp<double>, pg::mean_squared_error>{nothing, {}});
+  add(c.chunk(20, 0));
+  add(c.chunk(20, 10));
+
+  std::vector<std::uint32_t> list{30, 31, 32};
+  const pg::batch<mlp<double>, pg::mean_squared_error> listed{c.records, list};
+  list = {30, 31, 31};
+  BOOST_CHECK_THROW(add(listed), std::logic_error);
+  list = {30, 31, 50};
+  BOOST_CHECK_THROW(add(listed), std::out_of_range);
+  BOOST_CHECK_THROW((pg::batch<mlp<double>, pg::mean_squared_error>{c.records, list}), std::out_of_range);
 }
 
 // clear() touches no number: what counts is that nothing of the old sum comes back.

@@ -155,6 +155,7 @@ class chunk_of_total {
       throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
     }
     total_state& state = total_access::state(*total_);
+    state.require_nobody_writes();
     if (begins_anew_) state.clear();
     const auto& samples = sum_.leaf().samples();
     const auto grid = release_grid::of(sum_.clipped().sensitivity(), Network::parameter_count);
@@ -166,17 +167,24 @@ class chunk_of_total {
     const bool had_integers = state.has_integers();
     const bool as_integers = state.next_as_integers(most, way_of_additions(executor, sum_.leaf().working_memory()));
     state.is_being_written();
+    writes_ = true;
     std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
     sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
   }
-  void finish(const host& /*crew*/) { total_access::state(*total_).is_written(); }
+  void finish(const host& /*crew*/) {
+    total_access::state(*total_).is_written();
+    writes_ = false;
+  }
   /// After an exception nobody may take what lies in the total for a sum: it says so until it is cleared.
-  void abandon() noexcept {}
+  void abandon() noexcept {
+    if (writes_) total_access::state(*total_).is_given_up();
+  }
 
  private:
   bounded_total<Network>* total_;
   Sum sum_;
   bool begins_anew_;
+  bool writes_ = false;  ///< this evaluation, and it is not over
 };
 
 /// A clipped sum that goes into the total of a private step, which has to admit it.
@@ -213,6 +221,10 @@ class release_of_sum {
 
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+    if (total_access::values(*update_).size() != Network::parameter_count) {
+      throw std::invalid_argument(
+          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+    }
     total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
     total_access::exchange_memory(*total_, total_access::memory(*update_));
     chunk_.emplace(*total_, noised_.sum(), false);

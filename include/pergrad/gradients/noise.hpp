@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <stdexcept>
 #include <type_traits>
 
 #include <pergrad/detail/executors.hpp>
@@ -105,6 +106,9 @@ struct total_release {
     using gate_type = release_gate<scalar>;
     const float_environment proven;
     const total_state& state = total_access::state(total);
+    if (total_access::floating(total).size() != Network::parameter_count) {
+      throw std::invalid_argument("pergrad: a bounded_total that was moved from has no sum to release");
+    }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),

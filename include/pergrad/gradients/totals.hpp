@@ -64,7 +64,12 @@ class total_state {
   total_state() = default;
   explicit total_state(const summation& added) noexcept : added_{added} {}
 
-  void clear() noexcept { *this = total_state{added_}; }
+  /// While an evaluation writes to the total, what it adds will not count.
+  void clear() noexcept {
+    const bool is_written_to = condition_ == condition::being_written;
+    *this = total_state{added_};
+    if (is_written_to) condition_ = condition::being_written;
+  }
   /// Every record that is added adds at most this; `exchanged`: records by which neighbours differ. Throws
   /// std::logic_error for another bound than before.
   void expect(const release_grid& grid, int exchanged) {
@@ -85,7 +90,7 @@ class total_state {
   /// Throws std::logic_error if one is, or may be.
   template <class Record>
   void admit(const void* data, std::size_t count, const Record& record) {
-    if (is_broken_) throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    require_whole();
     if (count == 0) return;
     if (data_ != nullptr && data_ != data) {
       throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
@@ -118,14 +123,23 @@ class total_state {
     }
     return !fits;
   }
-  void is_being_written() noexcept { is_broken_ = true; }
-  void is_written() noexcept { is_broken_ = false; }
+  void is_being_written() noexcept { condition_ = condition::being_written; }
+  void is_written() noexcept { condition_ = condition::whole; }
+  void is_given_up() noexcept {
+    if (condition_ == condition::being_written) condition_ = condition::broken;
+  }
+  /// Throws std::logic_error while an evaluation writes to the total.
+  void require_nobody_writes() const {
+    if (condition_ == condition::being_written) {
+      throw std::logic_error("pergrad: an evaluation is under way into this total: one evaluation has one sum for it");
+    }
+  }
 
   [[nodiscard]] bool has_floating() const noexcept { return records_ > 0; }
   [[nodiscard]] bool has_integers() const noexcept { return has_integers_; }
   /// Throws std::logic_error where there is nothing that could be released.
   [[nodiscard]] const release_grid& grid() const {
-    if (is_broken_) throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    require_whole();
     if (!grid_) {
       throw std::logic_error(
           "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
@@ -136,6 +150,14 @@ class total_state {
   [[nodiscard]] double sensitivity() const { return sensitivity_in_steps(grid(), added_, exchanged_); }
 
  private:
+  enum class condition : unsigned char { whole, being_written, broken };
+  void require_whole() const {
+    require_nobody_writes();
+    if (condition_ == condition::broken) {
+      throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    }
+  }
+
   summation added_;
   std::optional<release_grid> grid_;
   int exchanged_ = 1;
@@ -145,7 +167,7 @@ class total_state {
   std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
   std::size_t additions_ = 0;  ///< of such sums
   bool has_integers_ = false;
-  bool is_broken_ = false;
+  condition condition_ = condition::whole;
 };
 
 }  // namespace detail
@@ -248,6 +270,10 @@ struct total_access {
   }
   template <class Network>
   [[nodiscard]] static auto floating(bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.span();
+  }
+  template <class Network>
+  [[nodiscard]] static auto floating(const bounded_total<Network>& total) noexcept {
     return total.memory_.floating.span();
   }
   template <class Network, bool IsPrivate>
