@@ -99,21 +99,27 @@ struct release_scale {
 /// Places beyond are taken for the nearest of these: clamping brings no two of them further apart.
 inline constexpr double most_on_grid = 0x1p50;
 
+/// `a` or `b`, by masks: of a comparison a compiler may make a jump, and then time tells something of the sum.
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline double either(bool first, double a, double b) noexcept {
+  const std::uint64_t mask = 0 - static_cast<std::uint64_t>(first);
+  return __builtin_bit_cast(
+      double, (__builtin_bit_cast(std::uint64_t, a) & mask) | (__builtin_bit_cast(std::uint64_t, b) & ~mask));
+}
 /// The value of a place on the grid, as near as Scalar comes.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] PERGRAD_HD inline Scalar released_value(double on_grid,
                                                                           const release_scale& scale) noexcept {
   double value = on_grid * scale.grid;
-  value = value < scale.largest ? value : scale.largest;
-  return static_cast<Scalar>(value > -scale.largest ? value : -scale.largest);
+  value = either(value < scale.largest, value, scale.largest);
+  return static_cast<Scalar>(either(value > -scale.largest, value, -scale.largest));
 }
 /// The nearest place on the grid.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] PERGRAD_HD inline double on_grid(Scalar sum, const release_scale& scale) noexcept {
   constexpr double to_integer = 0x1.8p52;
   double place = static_cast<double>(sum) * scale.to_grid;
-  place = place > -most_on_grid ? place : -most_on_grid;
-  place = place < most_on_grid ? place : most_on_grid;
+  place = either(place > -most_on_grid, place, -most_on_grid);
+  place = either(place < most_on_grid, place, most_on_grid);
   return (place + to_integer) - to_integer;
 }
 /// What one family of kernels does for a release. All families give the same bits.
