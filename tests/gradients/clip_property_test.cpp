@@ -263,6 +263,36 @@ BOOST_AUTO_TEST_CASE(squares_that_vanish_in_double) {
   check(std::type_identity<positions::rebind<double>>{}, "positions in double");
 }
 
+// Of many positions a Gram sum has more squares than there are parameters, and all may vanish. Normalising divides by
+// no bound but by stability: with one of 1e-300, 46 times the bound was added here, and 1e135 times in an earlier
+// version.
+BOOST_AUTO_TEST_CASE(squares_that_vanish_over_many_positions) {
+  using network = pg::basic_network<double, pg::shape{400, 1}, pg::linear<2, pg::no_bias>>;
+  const pg::host exec{pg::threads{1}};
+  network net{exec, pg::zeros{}};
+  pg::tape<network> tape{exec, pg::max_batch{1}};
+  std::vector<double> x(400), target(800), sum(network::parameter_count);
+  tally flat;
+  for (int exponent = -200; exponent <= 0; exponent += 8) {
+    for (int product = -300; product <= 0; product += 4) {
+      if (product - exponent > 100) continue;
+      for (std::size_t i = 0; i < x.size(); ++i)
+        x[i] = (1 + 0.01 * static_cast<double>(i % 7)) * std::pow(10, exponent);
+      for (std::size_t i = 0; i < target.size(); ++i) target[i] = std::pow(10, product - exponent);
+      const pg::batch<network, pg::mean_squared_error> one{x, target};
+      for_each_exact_way(pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape),
+                         [&](const auto& g, const std::string& way) {
+                           for (const double stability : {1e-100, 1e-60, 0.01}) {
+                             pg::unprotected::evaluate_into(exec, sum,
+                                                            pg::sum(pg::normalise(g, pg::l2_clip_norm{1}, stability)));
+                             flat.add(norm_of(sum), 1, way + ", x = 1e" + std::to_string(exponent));
+                           }
+                         });
+    }
+  }
+  flat.report("normalised");
+}
+
 // The factor itself on long vectors: w as computed from double sums of squares, applied in the scalar.
 BOOST_AUTO_TEST_CASE(factor_on_vectors_of_any_length) {
   std::mt19937 random{108};

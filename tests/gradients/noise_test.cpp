@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(bounds_that_are_none_are_refused) {
   for (const double bad : {0.0, -1.0, 1e-31, std::nan(""), static_cast<double>(INFINITY)}) {
     BOOST_CHECK_THROW(pg::l2_clip_norm{bad}, std::invalid_argument);
   }
-  for (const double bad : {0.0, -1.0, std::nan(""), static_cast<double>(INFINITY)}) {
+  for (const double bad : {0.0, -1.0, 1e-101, std::nan(""), static_cast<double>(INFINITY)}) {
     BOOST_CHECK_THROW(static_cast<void>(pg::normalise(p.gradients(), pg::l2_clip_norm{1}, bad)), std::invalid_argument);
   }
 }

@@ -229,12 +229,13 @@ template <class Network, class Loss>
 }
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
-/// Throws std::invalid_argument unless stability is positive and finite.
+/// Throws std::invalid_argument unless stability is finite and at least 1e-100: below, squares that vanish would count.
 template <class Network, class Loss>
 [[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
                              l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
-  if (!(stability > 0) || !std::isfinite(stability)) {
-    detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
+  if (!(stability >= 1e-100) || !std::isfinite(stability)) {
+    detail::throw_invalid_argument(
+        {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }
