@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/attacks/planted_test.cpp - every attack finds the weakness that was planted for it, as often as it was measured
+// in the former releases
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "attacks/victims.hpp"
+
+BOOST_AUTO_TEST_SUITE(attacks_planted)
+
+namespace {
+
+using attacks::tally;
+using planted::kind;
+using victims::weak;
+
+const tally& of(const std::vector<tally>& all, const std::string& attack) {
+  for (const tally& each : all) {
+    if (each.attack == attack) return each;
+  }
+  throw std::logic_error("no attack " + attack);
+}
+
+/// Sums of the 25,450-parameter net and its 300 records, with the record and without.
+template <class Scalar>
+struct sums {
+  pergrad::host executor{pergrad::threads{1}};
+  victims::library<victims::mlp<Scalar>> of;
+  explicit sums(double sigma) : of{executor, victims::route::by_hand, {.sigma = sigma}} {}
+  [[nodiscard]] std::vector<tally> attacked(kind which, int trials, double step = 0) const {
+    weak<Scalar> victim{which, of.known, of.guess(false), of.guess(true), step};
+    return attacks::decide_neighbours(victim, trials, 5);
+  }
+};
+
+void check_wins(const tally& found, int right, int trials, const std::string& what) {
+  std::printf("planted: %-40s %-22s %d of %d\n", what.c_str(), found.attack.c_str(), found.right, found.trials);
+  BOOST_TEST(attacks::wins(found, right, trials), what << ": " << found.right << " of " << found.trials);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(former_sums_fall) {
+  const int trials = attacks::trials(40, 200);
+  for (const double sigma : {100.0, 1e3, 1e4, 1e5}) {
+    const auto found = sums<float>{sigma}.attacked(kind::former, trials);
+    check_wins(of(found, "angles between"), sigma == 100 ? 200 : 100, sigma == 100 ? 200 : 100,
+               "former, sigma " + std::to_string(sigma));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(sixteen_pairs_suffice) {
+  const sums<float> of_net{100};
+  weak<float> victim{kind::former, of_net.of.known, of_net.of.guess(false), of_net.of.guess(true)};
+  std::mt19937_64 coins{3};
+  tally found{"angles between", 0, attacks::trials(100, 1000)};
+  for (int trial = 0; trial < found.trials; ++trial) {
+    const bool with = (coins() >> 63U) != 0;
+    const auto seen = victim.observe(with);
+    const auto score = [&](bool guess) {  // the first 16 of a tile, whose partners lie behind them
+      return attacks::scores::angles<1>(seen, victim.guess(guess), {512, 16}, victim.known);
+    };
+    found.right += (score(true) > score(false)) == with ? 1 : 0;
+  }
+  check_wins(found, 200, 200, "former, 16 pairs, sigma 100");
+}
+
+BOOST_AUTO_TEST_CASE(former_sums_of_doubles_fall_element_by_element) {
+  const sums<double> of_net{1000};
+  weak<double> victim{kind::former, of_net.of.known, of_net.of.guess(false), of_net.of.guess(true)};
+  const auto seen = victim.observe(true);
+  std::size_t confirm = 0;
+  std::size_t refute = 0;
+  std::size_t differ = 0;
+  for (std::size_t i = 0; i < seen.values.size(); ++i) {
+    if (victim.guess(true).sum[i] == victim.guess(false).sum[i]) continue;
+    ++differ;
+    const auto score = [&](bool guess) {
+      return attacks::scores::reachable<attacks::scores::formula::fused>(seen, victim.guess(guess), {i, 1},
+                                                                         victim.known);
+    };
+    confirm += score(true) == 0 ? 1U : 0U;
+    refute += score(false) < 0 ? 1U : 0U;
+  }
+  BOOST_TEST(confirm == differ);
+  BOOST_TEST(static_cast<double>(refute) > 0.999 * static_cast<double>(differ), refute << " of " << differ);
+  check_wins(of(of_net.attacked(kind::former, attacks::trials(40, 100)), "floats, fused"), 100, 100,
+             "former doubles, sigma 1000");
+}
+
+BOOST_AUTO_TEST_CASE(former_parameters_after_a_step_fall) {
+  const sums<float> of_net{100};
+  for (const double step : {0.25, 0.005}) {
+    check_wins(of(of_net.attacked(kind::former, attacks::trials(40, 100), step), "angles between"), 100, 100,
+               "former, step of " + std::to_string(step));
+  }
+  check_wins(of(of_net.attacked(kind::former, attacks::trials(100, 400), 0.0016), "angles between"), 80, 100,
+             "former, step of 0.0016");
+  check_wins(of(of_net.attacked(kind::former, attacks::trials(100, 400), 0.0002), "angles between"), 58, 100,
+             "former, step of 0.0002");
+}
+
+BOOST_AUTO_TEST_CASE(other_weaknesses_fall) {
+  const int trials = attacks::trials(40, 100);
+  check_wins(of(sums<float>{1e4}.attacked(kind::textbook, trials), "angles"), 50, 50, "textbook, sigma 10000");
+  check_wins(of(sums<float>{100}.attacked(kind::textbook, trials), "floats, rounded twice"), 100, 100,
+             "textbook, sigma 100");
+  check_wins(of(sums<float>{100}.attacked(kind::textbook, trials), "precision"), 100, 100, "textbook, sigma 100");
+  check_wins(of(sums<double>{100}.attacked(kind::textbook, trials), "precision"), 100, 100,
+             "textbook doubles, sigma 100");
+  check_wins(of(sums<double>{100}.attacked(kind::unrounded, trials), "lattice"), 100, 100, "unrounded, sigma 100");
+  check_wins(of(sums<double>{1000}.attacked(kind::coarse, trials), "low bits"), 100, 100, "coarse, sigma 1000");
+}
+
+// What is allowed at most is what the likelihood gives, and noise that is too small shows.
+BOOST_AUTO_TEST_CASE(half_the_noise_is_seen) {
+  const int trials = attacks::trials(400, 4000);
+  for (const double sigma : {0.7, 1.0}) {
+    const tally found = of(sums<double>{sigma}.attacked(kind::half, trials), "likelihood");
+    std::printf("planted: half the noise, sigma %g: %d of %d, allowed %.3f\n", sigma, found.right, found.trials,
+                attacks::most_allowed(sigma));
+    BOOST_TEST(!attacks::is_private(found, sigma));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
