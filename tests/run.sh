@@ -1,7 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tests/run.sh [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests, runs all.
+# tests/run.sh [--all] [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests,
+# runs them. With --all those that search take their time, too.
 set -eu
+
+if [ "${1-}" = --all ]; then
+  shift
+  export PERGRAD_LONG_TESTS=1
+fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf python3 python3-numpy clang libeigen3-dev libboost-test-dev \

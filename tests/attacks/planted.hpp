@@ -6,6 +6,7 @@
 //   unrounded   the library's grid, but a sum that nobody rounded to it
 //   coarse      the library's grid and rounding, but sigma z of a float z
 //   half        ideal noise of half the deviation
+//   repeated    ideal noise, the same in every release
 #pragma once
 
 #include <cmath>
@@ -52,7 +53,7 @@ inline std::pair<float, float> textbook_pair(std::uint32_t first, std::uint32_t 
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-enum class kind { former, textbook, unrounded, coarse, half };
+enum class kind { former, textbook, unrounded, coarse, half, repeated };
 
 /// The released numbers of a sum. Elements i and i + 256 of a tile of 512 are a pair.
 template <class Scalar>
@@ -68,7 +69,7 @@ std::vector<double> release(kind which, std::span<const double> sum, const setti
     const auto pair = which == kind::textbook ? textbook_pair(first, second) : former_pair(first, second);
     z[i] = pair.first;
     z[i + 256] = pair.second;
-    if (which == kind::unrounded || which == kind::half) {
+    if (which == kind::unrounded || which == kind::half || which == kind::repeated) {
       ideal[i] = normal(words);
       ideal[i + 256] = normal(words);
     }
@@ -95,6 +96,9 @@ std::vector<double> release(kind which, std::span<const double> sum, const setti
         break;
       case kind::coarse:
         value = static_cast<Scalar>(known.grid * (place + std::nearbyint(steps * static_cast<double>(z[i]))));
+        break;
+      case kind::repeated:
+        value = static_cast<Scalar>(known.grid * (place + std::nearbyint(steps * ideal[i])));
         break;
       case kind::half:
         value = static_cast<Scalar>(known.grid * (place + std::nearbyint(steps / 2 * ideal[i])));

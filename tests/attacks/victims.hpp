@@ -29,22 +29,24 @@ using attacks::setting;
 template <class Scalar>
 using mlp = pg::basic_network<Scalar, pg::shape{784}, pg::linear<32>, pg::tanh, pg::linear<10>>;  // 25,450 parameters
 template <class Scalar>
-using cnn = pg::basic_network<Scalar, pg::shape{1, 10, 9}, pg::conv2d<8, 3, pg::padding<1>>, pg::tanh,
+using small = pg::basic_network<Scalar, pg::shape{12}, pg::linear<24>, pg::tanh, pg::linear<4>>;
+template <class Scalar>
+using cnn = pg::basic_network<Scalar, pg::shape{1, 7, 6}, pg::conv2d<8, 3, pg::padding<1>>, pg::tanh,
                               pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<10>>;
 template <class Scalar>
 using words =
     pg::basic_network<Scalar, pg::token_ids(8, 200), pg::embedding<16>, pg::mean_over_positions, pg::linear<4>>;
 
-/// 300 records, and one more. Numbers are uniform in [0, 1), ids and classes too.
+/// So many records, and one more. Numbers are uniform in [0, 1), ids and classes too.
 template <class Network>
 struct records {
   using value = typename Network::input_value;
   static constexpr std::size_t width = Network::input_shape.size();
-  static constexpr std::size_t count = 300;
+  std::size_t count;
   std::vector<value> inputs = std::vector<value>((count + 1) * width);
   std::vector<std::int32_t> classes = std::vector<std::int32_t>(count + 1);
 
-  records() {
+  explicit records(std::size_t size) : count{size} {
     std::mt19937 random{7};
     std::uniform_real_distribution<double> uniform{0, 1};
     for (value& x : inputs) {
@@ -78,7 +80,8 @@ inline constexpr bool shows_parameters(route way) { return way >= route::sgd_ste
 struct what_is_done {
   double clip = 0.7;
   double sigma = 1;
-  double rate = 0.25 * 300;  ///< of the steps whose parameters are seen; the divisor is 300
+  std::size_t records = 300;  ///< without the one that makes the difference; the divisor, too
+  double step = 0.25;         ///< learning rate by divisor where parameters are seen
 };
 
 /// Releases of the library. Each is a fresh step of one generator.
@@ -93,6 +96,7 @@ class library {
       : executor_{executor},
         way_{way},
         done_{done},
+        data_{done.records},
         net_{executor, pg::kaiming_uniform{5}},
         generator_{std::move(generator)} {
     start_.assign(net_.parameters().begin(), net_.parameters().end());
@@ -120,6 +124,30 @@ class library {
   }
   [[nodiscard]] const hypothesis& guess(bool with) const { return guesses_[with ? 1 : 0]; }
 
+  /// What the parameters, `now`, say of the noised sum of the step that was taken; `first`: those after the step
+  /// before.
+  [[nodiscard]] observation parameters_say(std::span<const scalar> now, std::span<const scalar> first = {}) const {
+    const auto invert = [&](double after, std::size_t i) {
+      const double moved = (static_cast<double>(start_[i]) - after) / rate();
+      if (way_ == route::adam_step) return known.deviation * moved / std::max(1 - std::abs(moved), 1e-9);
+      if (way_ == route::sgd_step) return moved * divisor();
+      return (moved - 0.9 * (static_cast<double>(start_[i]) - static_cast<double>(first[i])) / rate()) * divisor();
+    };
+    observation result{std::vector<double>(now.size()), std::vector<double>(now.size())};
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const auto after = static_cast<double>(now[i]);
+      const double half = attacks::scores::unit_in_the_last_place(after, known.is_double) / 2;
+      result.values[i] = invert(after, i);
+      result.blur[i] = std::abs(invert(after + half, i) - invert(after - half, i)) / std::sqrt(12.0);
+    }
+    return result;
+  }
+  [[nodiscard]] std::span<const scalar> start() const { return start_; }
+  [[nodiscard]] route way() const { return way_; }
+  [[nodiscard]] double divisor() const { return static_cast<double>(done_.records); }
+  [[nodiscard]] double rate() const { return done_.step * divisor(); }
+  [[nodiscard]] double stability() const { return known.deviation / divisor(); }
+
   [[nodiscard]] observation observe(bool with) {
     std::copy(start_.begin(), start_.end(), net_.parameters().begin());
     switch (way_) {
@@ -141,7 +169,6 @@ class library {
   }
 
  private:
-  static constexpr double divisor = 300;
   using trainer = pg::dp_sgd<Network, loss, Generator, Executor>;
   using loop = pg::private_loop<Network, loss, Generator, Executor>;
   using released = pg::released_gradient<Network, Generator::is_private>;
@@ -158,16 +185,15 @@ class library {
     result.clip = bound();
     result.noise = pg::noise_multiplier{done_.sigma};
     result.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
-    result.divisor = pg::expected_batch_size{divisor};
+    result.divisor = pg::expected_batch_size{divisor()};
     result.max_batch = pg::max_batch{128};
-    result.learning_rate = pg::learning_rate{done_.rate};
+    result.learning_rate = pg::learning_rate{rate()};
     if (way_ == route::adam_step) {
       result.optimizer = pg::optimizer_kind::adam;
       result.adam.stability = stability();
     }
     return result;
   }
-  [[nodiscard]] double stability() const { return known.deviation / divisor; }
   template <class Visit>
   void in_chunks(bool with, std::size_t size, const Visit& visit) {
     std::vector<std::uint32_t> ids(data_.view(with).size());
@@ -180,46 +206,26 @@ class library {
     }
   }
   [[nodiscard]] static observation seen(std::span<const scalar> values) { return {{values.begin(), values.end()}}; }
-  /// What the parameters say of the step that was taken: `invert(old, new)`.
-  template <class Invert>
-  [[nodiscard]] observation parameters_say(const Invert& invert) {
-    const auto now = std::as_const(net_).parameters();
-    observation result{std::vector<double>(now.size()), std::vector<double>(now.size())};
-    for (std::size_t i = 0; i < now.size(); ++i) {
-      const auto before = static_cast<double>(start_[i]);
-      const auto after = static_cast<double>(now[i]);
-      const double half = attacks::scores::unit_in_the_last_place(after, known.is_double) / 2;
-      result.values[i] = invert(before, after, i);
-      result.blur[i] = std::abs(invert(before, after + half, i) - invert(before, after - half, i)) / std::sqrt(12.0);
-    }
-    return result;
-  }
   [[nodiscard]] observation of_trainer(bool with) {
     if (!trainer_) trainer_ = std::make_unique<trainer>(executor_, net_, loss{}, options(), std::move(generator_));
     trainer_->step(data_.view(with));
     if (way_ == route::trainer) return seen(trainer_->last_update().values());
-    const auto step = static_cast<double>(static_cast<scalar>(done_.rate / divisor));
-    return parameters_say([&](double before, double after, std::size_t) { return (before - after) / step; });
+    return parameters_say(std::as_const(net_).parameters());
   }
   [[nodiscard]] observation of_adam(bool with) {
     pg::dp_sgd trainer_of_one{executor_, net_, loss{}, options(), pg::seeded_generator{11, 8 * steps_++}};
     trainer_of_one.step(data_.view(with));
-    return parameters_say([&](double before, double after, std::size_t) {
-      const double moved = (before - after) / done_.rate;
-      return divisor * stability() * moved / std::max(1 - std::abs(moved), 1e-9);
-    });
+    return parameters_say(std::as_const(net_).parameters());
   }
   [[nodiscard]] observation of_momentum(bool with) {
     if (!loop_) loop_ = std::make_unique<loop>(executor_, net_, loss{}, options(), std::move(generator_));
     // Two steps from the same parameters, so that the sum is the same, too.
-    pg::sgd<Network> optimizer{pg::learning_rate{done_.rate}, 0.9};
+    pg::sgd<Network> optimizer{pg::learning_rate{rate()}, 0.9};
     optimizer.step(executor_, net_, finished(false));
     const std::vector<scalar> first{net_.parameters().begin(), net_.parameters().end()};
     std::copy(start_.begin(), start_.end(), net_.parameters().begin());
     optimizer.step(executor_, net_, finished(with));
-    return parameters_say([&](double before, double after, std::size_t i) {
-      return ((before - after) - 0.9 * (before - static_cast<double>(first[i]))) / done_.rate * divisor;
-    });
+    return parameters_say(std::as_const(net_).parameters(), first);
   }
   [[nodiscard]] observation of_loop(bool with) {
     if (!loop_) loop_ = std::make_unique<loop>(executor_, net_, loss{}, options(), std::move(generator_));
@@ -236,8 +242,8 @@ class library {
   }
   [[nodiscard]] observation by_hand(bool with) {
     released update{executor_};
-    in_chunks(with, records<Network>::count + 1, [&](const auto& all) {
-      pg::tape<Network> tape{executor_, pg::max_batch{records<Network>::count + 1}};
+    in_chunks(with, data_.count + 1, [&](const auto& all) {
+      pg::tape<Network> tape{executor_, pg::max_batch{data_.count + 1}};
       const auto g = pg::per_sample_gradients(net_, loss{}, all, tape);
       pg::evaluate_into(executor_, update,
                         pg::sum(pg::clip(g, bound())) +
@@ -271,37 +277,69 @@ class library {
   std::uint64_t steps_ = 0;
 };
 
-/// Planted noise on the sums of a library's victim. With a rate, only the parameters after a step of SGD are seen.
-template <class Scalar>
-class weak {
+/// Two releases of one run, of which the first is known to be without the record: noise that comes twice cancels.
+template <class Victim>
+class successive {
  public:
   setting known;
-  weak(planted::kind which, const setting& of, const hypothesis& without, const hypothesis& with, double step = 0)
-      : known{of}, which_{which}, guesses_{without, with}, step_{step}, parameters_(without.sum.size()) {
-    std::mt19937 random{3};
-    std::uniform_real_distribution<float> uniform{-1 / 28.0F, 1 / 28.0F};  // kaiming_uniform of 784 inputs
-    for (Scalar& w : parameters_) w = static_cast<Scalar>(uniform(random));
-  }
-  [[nodiscard]] const hypothesis& guess(bool with) const { return guesses_[with ? 1 : 0]; }
+  explicit successive(Victim& victim) : known{victim.known}, victim_{victim} {}
+  [[nodiscard]] const hypothesis& guess(bool with) const { return victim_.guess(with); }
   [[nodiscard]] observation observe(bool with) {
-    observation seen{planted::release<Scalar>(which_, guess(with).sum, known, words_)};
-    if (step_ == 0) return seen;
-    const auto step = static_cast<Scalar>(step_);
-    seen.blur.resize(seen.values.size());
-    for (std::size_t i = 0; i < seen.values.size(); ++i) {
-      const Scalar after = std::fma(-step, static_cast<Scalar>(seen.values[i]), parameters_[i]);
-      seen.values[i] = (static_cast<double>(parameters_[i]) - static_cast<double>(after)) / static_cast<double>(step);
-      seen.blur[i] = attacks::scores::unit_in_the_last_place(static_cast<double>(after), known.is_double) /
-                     std::sqrt(12.0) / static_cast<double>(step);
-    }
+    const observation before = victim_.observe(false);
+    observation seen = victim_.observe(with);
+    for (std::size_t i = 0; i < seen.values.size(); ++i) seen.values[i] += guess(false).on_grid[i] - before.values[i];
     return seen;
   }
 
  private:
+  Victim& victim_;
+};
+
+/// Planted noise on the sums of a library's victim, seen by its route.
+template <class Network>
+class weak {
+ public:
+  using scalar = typename Network::scalar;
+  setting known;
+  weak(planted::kind which, const library<Network>& of) : known{of.known}, which_{which}, of_{of} {}
+  [[nodiscard]] const hypothesis& guess(bool with) const { return of_.guess(with); }
+  [[nodiscard]] observation observe(bool with) {
+    if (!shows_parameters(of_.way())) return {released(with)};
+    std::copy(of_.start().begin(), of_.start().end(), net_.parameters().begin());
+    const pg::learning_rate rate{of_.rate()};
+    if (of_.way() == route::adam_step) {
+      pg::adam<Network> optimizer{rate, {.stability = of_.stability()}};
+      step(optimizer, with);
+      return of_.parameters_say(net_.parameters());
+    }
+    pg::sgd<Network> optimizer{rate, of_.way() == route::sgd_step ? 0 : 0.9};
+    if (of_.way() == route::sgd_step) {
+      step(optimizer, with);
+      return of_.parameters_say(net_.parameters());
+    }
+    step(optimizer, false);
+    const std::vector<scalar> first{net_.parameters().begin(), net_.parameters().end()};
+    std::copy(of_.start().begin(), of_.start().end(), net_.parameters().begin());
+    step(optimizer, with);
+    return of_.parameters_say(net_.parameters(), first);
+  }
+
+ private:
+  [[nodiscard]] std::vector<double> released(bool with) {
+    if (which_ == planted::kind::repeated) words_.seed(17);
+    return planted::release<scalar>(which_, guess(with).sum, known, words_);
+  }
+  void step(auto& optimizer, bool with) {
+    const auto values = released(with);
+    for (std::size_t i = 0; i < values.size(); ++i) gradient_.values()[i] = static_cast<scalar>(values[i]);
+    pg::unprotected::step(optimizer, executor_, net_, gradient_, 1 / of_.divisor());
+  }
+
   planted::kind which_;
-  hypothesis guesses_[2];
-  double step_;
-  std::vector<Scalar> parameters_;
+  const library<Network>& of_;
+  pg::host executor_{pg::threads{1}};
+  Network net_{executor_, pg::zeros{}};
+  pg::unprotected::gradient<Network> gradient_{executor_};
   std::mt19937_64 words_{17};
 };
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/attacks/device_test.cpp - the attacks on what a device releases, which the host plays
+#include <boost/test/unit_test.hpp>
+
+#include <pergrad/cuda/executor.hpp>
+#include <pergrad/cuda/trainer.hpp>
+
+#include "attacks/matrix.hpp"
+
+BOOST_AUTO_TEST_SUITE(attacks_device)
+
+BOOST_AUTO_TEST_CASE(neighbours) {
+  const pergrad::emulated device;
+  // On embeddings a device does not train yet.
+  matrix::attack_all<victims::small<float>>(device, {"device, mlp", attacks::trials(60, 500), {1, 100, 1e5}, 40});
+  matrix::attack_all<victims::cnn<float>>(device, {"device, cnn", attacks::trials(60, 500), {1, 100, 1e5}, 40});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
