@@ -158,6 +158,21 @@ inline double low_bits(const observation& seen, const hypothesis& guess, stretch
   return score;
 }
 
+/// A sum of several floating-point numbers that nearly cancelled has the last place of its terms, and zeros behind it:
+/// small noise lies on a coarse lattice.
+inline double cancellation(const observation& seen, const hypothesis& guess, stretch part, const setting& known) {
+  int exponent = 0;
+  static_cast<void>(std::frexp(known.deviation, &exponent));
+  const double places = std::ldexp(1.0, exponent - (known.is_double ? 56 : 27));
+  double score = 0;
+  for (std::size_t i = part.first; i < part.first + part.count; ++i) {
+    const double noise = seen.values[i] - guess.sum[i];
+    if (std::abs(noise) < known.deviation / 128)
+      score += std::cos(2 * std::numbers::pi * std::fmod(noise, places) / places);
+  }
+  return score;
+}
+
 /// What the Gaussian mechanism allows: the likelihood.
 inline double likelihood(const observation& seen, const hypothesis& guess, stretch part, const setting& /*known*/) {
   double score = 0;
@@ -169,12 +184,13 @@ inline double likelihood(const observation& seen, const hypothesis& guess, stret
 
 }  // namespace scores
 
-inline constexpr std::array<attack, 8> all_attacks{{
+inline constexpr std::array<attack, 9> all_attacks{{
     {"angles", &scores::angles<0>, false},
     {"angles between", &scores::angles<1>, false},
     {"floats, fused", &scores::reachable<scores::formula::fused>, true},
     {"floats, rounded twice", &scores::reachable<scores::formula::rounded_twice>, true},
     {"precision", &scores::reachable<scores::formula::any_noise>, true},  // Haney et al. 2022, arXiv:2207.13793
+    {"cancellation", &scores::cancellation, true},
     {"lattice", &scores::lattice, false},
     {"low bits", &scores::low_bits, true},  // Mironov 2012
     {"likelihood", &scores::likelihood, false},

@@ -3,6 +3,7 @@
 //
 //   former      what releases before 0.4 drew: Box & Muller with an angle of 24 bits, a float z, one fused multiply-add
 //   textbook    the same as PyTorch's normal on a CPU has it: u and angle of 24 bits, rounded product, rounded sum
+//   summed      four of these added up, by two, as Opacus' secure mode has it
 //   unrounded   the library's grid, but a sum that nobody rounded to it
 //   coarse      the library's grid and rounding, but sigma z of a float z
 //   half        ideal noise of half the deviation
@@ -53,58 +54,61 @@ inline std::pair<float, float> textbook_pair(std::uint32_t first, std::uint32_t 
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-enum class kind { former, textbook, unrounded, coarse, half, repeated };
+enum class kind { former, textbook, summed, unrounded, coarse, half, repeated };
 
-/// The released numbers of a sum. Elements i and i + 256 of a tile of 512 are a pair.
-template <class Scalar>
-std::vector<double> release(kind which, std::span<const double> sum, const setting& known, std::mt19937_64& words) {
-  std::vector<float> z(sum.size() + 512);
-  std::vector<double> ideal(z.size());
-  std::normal_distribution<double> normal;
-  for (std::size_t i = 0; i < sum.size(); ++i) {
+/// Standard Gaussians; elements i and i + 256 of a tile of 512 are a pair of `pair_of(first word, second word)`.
+template <class Pair>
+std::vector<double> standard(std::size_t count, std::mt19937_64& words, const Pair& pair_of) {
+  std::vector<double> z(count + 512);
+  for (std::size_t i = 0; i < count; ++i) {
     if (i % 512 >= 256) continue;
     const std::uint64_t word = words();
-    const auto first = static_cast<std::uint32_t>(word);
-    const auto second = static_cast<std::uint32_t>(word >> 32U);
-    const auto pair = which == kind::textbook ? textbook_pair(first, second) : former_pair(first, second);
-    z[i] = pair.first;
-    z[i + 256] = pair.second;
-    if (which == kind::unrounded || which == kind::half || which == kind::repeated) {
-      ideal[i] = normal(words);
-      ideal[i + 256] = normal(words);
-    }
+    const auto pair = pair_of(static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32U));
+    z[i] = static_cast<double>(pair.first);
+    z[i + 256] = static_cast<double>(pair.second);
   }
+  return z;
+}
+
+/// The released numbers of a sum.
+template <class Scalar>
+std::vector<double> release(kind which, std::span<const double> sum, const setting& known, std::mt19937_64& words) {
   const auto deviation = static_cast<Scalar>(known.deviation);
-  std::vector<double> released(sum.size());
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    const auto x = static_cast<Scalar>(sum[i]);
-    const auto wide = static_cast<Scalar>(z[i]);
-    const double place = std::nearbyint(sum[i] / known.grid);
-    const double steps = known.deviation / known.grid;
-    Scalar value{};
-    switch (which) {
-      case kind::former:
-        value = std::fma(deviation, wide, x);
-        break;
-      case kind::textbook: {
-        const volatile Scalar noise = deviation * wide;
-        value = noise + x;
-        break;
+  const double steps = known.deviation / known.grid;
+  std::vector<double> released(sum.begin(), sum.end());
+  const auto each = [&](const std::vector<double>& z, const auto& value) {
+    for (std::size_t i = 0; i < sum.size(); ++i) released[i] = static_cast<double>(static_cast<Scalar>(value(i, z[i])));
+  };
+  if (which == kind::former) {
+    each(standard(sum.size(), words, former_pair), [&](std::size_t i, double z) {
+      return std::fma(deviation, static_cast<Scalar>(z), static_cast<Scalar>(sum[i]));
+    });
+  } else if (which == kind::textbook || which == kind::summed) {
+    std::vector<Scalar> noise(sum.size());
+    for (int term = 0; term < (which == kind::summed ? 4 : 1); ++term) {
+      const auto z = standard(sum.size(), words, textbook_pair);
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        const volatile Scalar one = deviation * static_cast<Scalar>(z[i]);
+        noise[i] += one;
       }
-      case kind::unrounded:
-        value = static_cast<Scalar>(sum[i] + known.grid * std::nearbyint(steps * ideal[i]));
-        break;
-      case kind::coarse:
-        value = static_cast<Scalar>(known.grid * (place + std::nearbyint(steps * static_cast<double>(z[i]))));
-        break;
-      case kind::repeated:
-        value = static_cast<Scalar>(known.grid * (place + std::nearbyint(steps * ideal[i])));
-        break;
-      case kind::half:
-        value = static_cast<Scalar>(known.grid * (place + std::nearbyint(steps / 2 * ideal[i])));
-        break;
     }
-    released[i] = static_cast<double>(value);
+    each({noise.begin(), noise.end()}, [&](std::size_t i, double x) {
+      return static_cast<Scalar>(which == kind::summed ? x / 2 : x) + static_cast<Scalar>(sum[i]);
+    });
+  } else {
+    std::normal_distribution<double> normal;
+    const auto ideal_pair = [&](std::uint32_t, std::uint32_t) {
+      const double one = normal(words);
+      return std::pair{one, normal(words)};
+    };
+    const auto z =
+        which == kind::coarse ? standard(sum.size(), words, former_pair) : standard(sum.size(), words, ideal_pair);
+    const double share = which == kind::half ? 0.5 : 1;
+    each(z, [&](std::size_t i, double x) {
+      const double place = sum[i] / known.grid;
+      const double noise = std::nearbyint(share * steps * x);
+      return which == kind::unrounded ? sum[i] + known.grid * noise : known.grid * (std::nearbyint(place) + noise);
+    });
   }
   return released;
 }

@@ -119,6 +119,10 @@ BOOST_AUTO_TEST_CASE(other_weaknesses_fall) {
   check_wins(of(sums<float>{100}.attacked(kind::textbook, trials), "precision"), 100, 100, "textbook, sigma 100");
   check_wins(of(sums<double>{100}.attacked(kind::textbook, trials), "precision"), 100, 100,
              "textbook doubles, sigma 100");
+  for (const double sigma : {100.0, 1e4}) {
+    check_wins(of(sums<float>{sigma}.attacked(kind::summed, trials), "cancellation"), 100, 100,
+               "summed, sigma " + std::to_string(sigma));
+  }
   check_wins(of(sums<double>{100}.attacked(kind::unrounded, trials), "lattice"), 100, 100, "unrounded, sigma 100");
   check_wins(of(sums<double>{1000}.attacked(kind::coarse, trials), "low bits"), 100, 100, "coarse, sigma 1000");
 }
