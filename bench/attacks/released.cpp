@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench/attacks/released.cpp DIR TRIALS - the attacks of tests/attacks on what the library releases and on its former
 // noise: lines "noise, sigma, attack, right, trials". The sums under the noise go to DIR, for peers.py.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -24,8 +25,9 @@ void attack(const std::string& directory, int trials, const char* former, const 
   for (const double sigma : {100.0, 1e4}) {
     victims::library<net> victim{executor, victims::route::trainer, {.sigma = sigma}};
     victims::weak<net> weak{planted::kind::former, victim};
-    show(former, sigma, attacks::decide_neighbours(weak, trials, 5));
-    show(ours, sigma, attacks::decide_neighbours(victim, trials, 5));
+    const auto seed = static_cast<std::uint64_t>(sigma);
+    show(former, sigma, attacks::decide_neighbours(weak, trials, seed));
+    show(ours, sigma, attacks::decide_neighbours(victim, trials, seed));
     for (const bool with : {false, true}) {
       const auto& sum = victim.guess(with).sum;
       std::ofstream file{directory + (with ? "/with.f64" : "/without.f64"), std::ios::binary};
@@ -42,6 +44,6 @@ int main(int count, char** arguments) {
     return 2;
   }
   const int trials = std::atoi(arguments[2]);
-  attack<double>(arguments[1], trials, "pergrad before 0.4, double", "**pergrad**, double");
-  attack<float>(arguments[1], trials, "pergrad before 0.4, float", "**pergrad**, float");
+  attack<double>(arguments[1], trials, "pergrad's former noise, double", "**pergrad**, double");
+  attack<float>(arguments[1], trials, "pergrad's former noise, float", "**pergrad**, float");
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bench/attacks/run.sh [TRIALS] - attacks the noise of the library, of its former releases, PyTorch, Opacus, NumPy and
-# JAX (which are installed from PyPI), and prints the table of docs/privacy.md#released-bits. TRIALS: 100 by default.
+# JAX (which are installed from PyPI), and prints the table of docs/privacy.md#released-bits. TRIALS: 200 by default.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -22,5 +22,5 @@ if ! cmp -s "$work/requirements.txt" "$venv/installed.txt"; then
 fi
 
 g++ -std=c++20 -O2 -march=native -I"$root/include" -I"$root/tests" "$here/released.cpp" -o "$work/released" -pthread
-"$work/released" "$work" "${1-100}" >"$work/ours.tsv"
-exec "$venv/bin/python" "$here/peers.py" "$work" "${1-100}"
+"$work/released" "$work" "${1-200}" >"$work/ours.tsv"
+exec "$venv/bin/python" "$here/peers.py" "$work" "${1-200}"

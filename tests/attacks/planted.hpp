@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/attacks/planted.hpp - noise that attacks must break, planted beside the library
 //
-//   former      what releases before 0.4 drew: Box & Muller with an angle of 24 bits, a float z, one fused multiply-add
+//   former      what releases drew before: Box & Muller with an angle of 24 bits, a float z, one fused multiply-add
 //   textbook    the same as PyTorch's normal on a CPU has it: u and angle of 24 bits, rounded product, rounded sum
 //   summed      four of these added up, by two, as Opacus' secure mode has it
 //   unrounded   the library's grid, but a sum that nobody rounded to it
