@@ -537,6 +537,9 @@ template <class Gradient> struct private_step_needs_a_noised_sum {
 template <class Destination, class Generator> struct noise_from_a_seed {
   static_assert(never<Destination>, "noise from a pergrad::seeded_generator protects nobody: it fills a pergrad::unprotected::rehearsed_gradient, and a pergrad::private_gradient takes noise from a pergrad::os_keyed_generator; see docs/privacy.md");
 };
+template <class Destination, class Expression> struct sum_of_another_network {
+  static_assert(never<Destination>, "a total, a private gradient and a private_step hold sums of their own network only, and these gradients are another network's; see docs/expressions.md");
+};
 template <class Destination> struct release_needs_a_private_gradient {
   static_assert(never<Destination>, "a noised sum goes into a pergrad::private_gradient (with noise from a seed into a pergrad::unprotected::rehearsed_gradient) or straight into optimizer.step; see docs/privacy.md");
 };
@@ -7664,6 +7667,62 @@ struct remote_parameters {
 #include <cmath>
 #include <numbers>
 
+// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
+//
+// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
+// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
+// task of an executor's crew, and in every verb that computes on its caller's thread.
+
+namespace pergrad::inline v0_1::detail {
+
+enum class subnormal_numbers { kept, flushed };
+
+/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
+class float_environment {
+ public:
+  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept {
+#if defined(__SSE__)
+    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
+    constexpr std::uint32_t to_nearest = 0x1f80;
+    constexpr std::uint32_t flush = 0x8040;
+    before_ = __builtin_ia32_stmxcsr();
+    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __builtin_ia32_ldmxcsr(now);
+#elif defined(__aarch64__)
+    constexpr word control = 0x3c0'0000;
+    constexpr word flush = word{1} << 24U;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(before_));
+    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
+    changes_ = (before_ & control) != now;
+    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
+#else
+    static_cast<void>(wanted);
+#endif
+  }
+  float_environment(const float_environment&) = delete;
+  float_environment& operator=(const float_environment&) = delete;
+  ~float_environment() {
+    if (!changes_) return;
+#if defined(__SSE__)
+    __builtin_ia32_ldmxcsr(before_);
+#elif defined(__aarch64__)
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
+#endif
+  }
+
+ private:
+#if defined(__aarch64__)
+  using word = std::uint64_t;
+#else
+  using word = std::uint32_t;
+#endif
+  word before_ = 0;
+  bool changes_ = false;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -7801,6 +7860,7 @@ void initialise_block(const Initialiser& initialiser, fans fan, std::size_t weig
 template <class Layer, class Initialiser, class Scalar>
 void initialise_parameters(const Initialiser& initialiser, shape in, std::uint64_t first, std::span<Scalar> parameters,
                            [[maybe_unused]] shape second = {}) {
+  const float_environment proven;
   if constexpr (requires { Layer::initialise(in, second, initialiser, first, parameters); }) {
     Layer::initialise(in, second, initialiser, first, parameters);
   } else if constexpr (requires { Layer::initialise(in, initialiser, first, parameters); }) {
@@ -7970,62 +8030,6 @@ using network = typename detail::gate<float, Input, Layers...>::type;
 #include <exception>
 #include <mutex>
 #include <thread>
-
-// pergrad/detail/float_environment.hpp - the rounding that proofs count on, whatever a caller's thread is set to
-//
-// Bounds and factors are proven for IEEE's default: to nearest, subnormal numbers kept. A program may have set its
-// thread otherwise, and a processor may take longer over subnormal numbers, so both are set where they matter: in every
-// task of an executor's crew, and in every verb that computes on its caller's thread.
-
-namespace pergrad::inline v0_1::detail {
-
-enum class subnormal_numbers { kept, flushed };
-
-/// Rounds to nearest while it lives, and keeps subnormal numbers or takes them for zeros.
-class float_environment {
- public:
-  explicit float_environment(subnormal_numbers wanted = subnormal_numbers::kept) noexcept {
-#if defined(__SSE__)
-    constexpr std::uint32_t control = 0xffc0;  // the rest are flags of what has happened
-    constexpr std::uint32_t to_nearest = 0x1f80;
-    constexpr std::uint32_t flush = 0x8040;
-    before_ = __builtin_ia32_stmxcsr();
-    const std::uint32_t now = wanted == subnormal_numbers::kept ? to_nearest : to_nearest | flush;
-    changes_ = (before_ & control) != now;
-    if (changes_) __builtin_ia32_ldmxcsr(now);
-#elif defined(__aarch64__)
-    constexpr word control = 0x3c0'0000;
-    constexpr word flush = word{1} << 24U;
-    __asm__ __volatile__("mrs %0, fpcr" : "=r"(before_));
-    const word now = wanted == subnormal_numbers::kept ? 0 : flush;
-    changes_ = (before_ & control) != now;
-    if (changes_) __asm__ __volatile__("msr fpcr, %0" : : "r"(now));
-#else
-    static_cast<void>(wanted);
-#endif
-  }
-  float_environment(const float_environment&) = delete;
-  float_environment& operator=(const float_environment&) = delete;
-  ~float_environment() {
-    if (!changes_) return;
-#if defined(__SSE__)
-    __builtin_ia32_ldmxcsr(before_);
-#elif defined(__aarch64__)
-    __asm__ __volatile__("msr fpcr, %0" : : "r"(before_));
-#endif
-  }
-
- private:
-#if defined(__aarch64__)
-  using word = std::uint64_t;
-#else
-  using word = std::uint32_t;
-#endif
-  word before_ = 0;
-  bool changes_ = false;
-};
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -11665,21 +11669,27 @@ struct release_scale {
 /// Places beyond are taken for the nearest of these: clamping brings no two of them further apart.
 inline constexpr double most_on_grid = 0x1p50;
 
+/// `a` or `b`, by masks: of a comparison a compiler may make a jump, and then time tells something of the sum.
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline double either(bool first, double a, double b) noexcept {
+  const std::uint64_t mask = 0 - static_cast<std::uint64_t>(first);
+  return __builtin_bit_cast(
+      double, (__builtin_bit_cast(std::uint64_t, a) & mask) | (__builtin_bit_cast(std::uint64_t, b) & ~mask));
+}
 /// The value of a place on the grid, as near as Scalar comes.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] PERGRAD_HD inline Scalar released_value(double on_grid,
                                                                           const release_scale& scale) noexcept {
   double value = on_grid * scale.grid;
-  value = value < scale.largest ? value : scale.largest;
-  return static_cast<Scalar>(value > -scale.largest ? value : -scale.largest);
+  value = either(value < scale.largest, value, scale.largest);
+  return static_cast<Scalar>(either(value > -scale.largest, value, -scale.largest));
 }
 /// The nearest place on the grid.
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] PERGRAD_HD inline double on_grid(Scalar sum, const release_scale& scale) noexcept {
   constexpr double to_integer = 0x1.8p52;
   double place = static_cast<double>(sum) * scale.to_grid;
-  place = place > -most_on_grid ? place : -most_on_grid;
-  place = place < most_on_grid ? place : most_on_grid;
+  place = either(place > -most_on_grid, place, -most_on_grid);
+  place = either(place < most_on_grid, place, most_on_grid);
   return (place + to_integer) - to_integer;
 }
 /// What one family of kernels does for a release. All families give the same bits.
@@ -12855,9 +12865,8 @@ class release_gate {
           store(k, floating, to, count);
         } else {
           for (std::size_t i = 0; i < count; ++i) {
-            constexpr auto most = static_cast<std::int64_t>(most_on_grid);
             const auto place = static_cast<std::int64_t>(on_grid(floating[i], scale_)) + sum.integers[first + i];
-            k[i] += static_cast<double>(std::clamp(place, -most, most));
+            k[i] += static_cast<double>(within_grid(place));
           }
           store(k, zeros.data(), to, count);
         }
@@ -12868,6 +12877,15 @@ class release_gate {
   }
 
  private:
+  /// +-2^50 at most. By masks: a compiler may make jumps of comparisons, and jumps take their time from the sum.
+  [[nodiscard]] static std::int64_t within_grid(std::int64_t place) noexcept {
+    constexpr auto most = static_cast<std::int64_t>(most_on_grid);
+    const std::int64_t above = place - most;
+    place = most + (above & above >> 63);
+    const std::int64_t below = place + most;
+    return (below & ~(below >> 63)) - most;
+  }
+
   friend struct total_release;
   struct of_any_generator {};
   template <random_generator Generator>
@@ -17699,8 +17717,9 @@ template <class Network, class Loss, random_generator Generator>
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 //
 // A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
-// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each; the bound has
-// room for them.
+// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each, n of them, or
+// T² where a norm is a sum over pairs of T positions: N may fall short by T 2^-537, which is nothing beside a bound of
+// 1e-30 or a stability of 1e-100.
 
 namespace pergrad::inline v0_1 {
 
@@ -17998,12 +18017,13 @@ template <class Network, class Loss>
 }
 
 /// g_b C / (‖g_b‖ + stability): automatic clipping (Bu et al. 2022, arXiv:2206.07136). Sensitivity C.
-/// Throws std::invalid_argument unless stability is positive and finite.
+/// Throws std::invalid_argument unless stability is finite and at least 1e-100: below, squares that vanish would count.
 template <class Network, class Loss>
 [[nodiscard]] auto normalise(const per_sample_gradient_leaf<Network, Loss>& gradients,
                              l2_clip_norm bound = l2_clip_norm{1.0}, double stability = 0.01) {
-  if (!(stability > 0) || !std::isfinite(stability)) {
-    detail::throw_invalid_argument({"pergrad: normalise: stability must be positive and finite, got ", stability});
+  if (!(stability >= 1e-100) || !std::isfinite(stability)) {
+    detail::throw_invalid_argument(
+        {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
 }
@@ -18620,6 +18640,7 @@ template <class Network, class Loss>
 template <class Network, class Loss>
 [[nodiscard]] auto mean(const per_sample_gradient_leaf<Network, Loss>& gradients) {
   if (gradients.size() == 0) throw std::invalid_argument("pergrad: mean: an empty batch has none");
+  const detail::float_environment proven;
   return plain_sum{gradients, 1 / static_cast<double>(gradients.size())};
 }
 /// sum_b clip(g_b); `sum<neighbouring::replace_one>(...)` is the same sum with the sensitivity of that relation.
@@ -18727,7 +18748,12 @@ class total_state {
   total_state() = default;
   explicit total_state(const summation& added) noexcept : added_{added} {}
 
-  void clear() noexcept { *this = total_state{added_}; }
+  /// While an evaluation writes to the total, what it adds will not count.
+  void clear() noexcept {
+    const bool is_written_to = condition_ == condition::being_written;
+    *this = total_state{added_};
+    if (is_written_to) condition_ = condition::being_written;
+  }
   /// Every record that is added adds at most this; `exchanged`: records by which neighbours differ. Throws
   /// std::logic_error for another bound than before.
   void expect(const release_grid& grid, int exchanged) {
@@ -18748,7 +18774,7 @@ class total_state {
   /// Throws std::logic_error if one is, or may be.
   template <class Record>
   void admit(const void* data, std::size_t count, const Record& record) {
-    if (is_broken_) throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    require_whole();
     if (count == 0) return;
     if (data_ != nullptr && data_ != data) {
       throw std::logic_error("pergrad: chunks of one sum must be of one data set, as their records could be the same");
@@ -18781,14 +18807,23 @@ class total_state {
     }
     return !fits;
   }
-  void is_being_written() noexcept { is_broken_ = true; }
-  void is_written() noexcept { is_broken_ = false; }
+  void is_being_written() noexcept { condition_ = condition::being_written; }
+  void is_written() noexcept { condition_ = condition::whole; }
+  void is_given_up() noexcept {
+    if (condition_ == condition::being_written) condition_ = condition::broken;
+  }
+  /// Throws std::logic_error while an evaluation writes to the total.
+  void require_nobody_writes() const {
+    if (condition_ == condition::being_written) {
+      throw std::logic_error("pergrad: an evaluation is under way into this total: one evaluation has one sum for it");
+    }
+  }
 
   [[nodiscard]] bool has_floating() const noexcept { return records_ > 0; }
   [[nodiscard]] bool has_integers() const noexcept { return has_integers_; }
   /// Throws std::logic_error where there is nothing that could be released.
   [[nodiscard]] const release_grid& grid() const {
-    if (is_broken_) throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    require_whole();
     if (!grid_) {
       throw std::logic_error(
           "pergrad: noise on a bounded_total that knows no bound: add a clipped sum to it first, or expect(bound)");
@@ -18799,6 +18834,14 @@ class total_state {
   [[nodiscard]] double sensitivity() const { return sensitivity_in_steps(grid(), added_, exchanged_); }
 
  private:
+  enum class condition : unsigned char { whole, being_written, broken };
+  void require_whole() const {
+    require_nobody_writes();
+    if (condition_ == condition::broken) {
+      throw std::logic_error("pergrad: an evaluation into this total has failed: clear() it first");
+    }
+  }
+
   summation added_;
   std::optional<release_grid> grid_;
   int exchanged_ = 1;
@@ -18808,7 +18851,7 @@ class total_state {
   std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
   std::size_t additions_ = 0;  ///< of such sums
   bool has_integers_ = false;
-  bool is_broken_ = false;
+  condition condition_ = condition::whole;
 };
 
 }  // namespace detail
@@ -18911,6 +18954,10 @@ struct total_access {
   }
   template <class Network>
   [[nodiscard]] static auto floating(bounded_total<Network>& total) noexcept {
+    return total.memory_.floating.span();
+  }
+  template <class Network>
+  [[nodiscard]] static auto floating(const bounded_total<Network>& total) noexcept {
     return total.memory_.floating.span();
   }
   template <class Network, bool IsPrivate>
@@ -19037,6 +19084,9 @@ struct total_release {
     using gate_type = release_gate<scalar>;
     const float_environment proven;
     const total_state& state = total_access::state(total);
+    if (total_access::floating(total).size() != Network::parameter_count) {
+      throw std::invalid_argument("pergrad: a bounded_total that was moved from has no sum to release");
+    }
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),
@@ -19091,6 +19141,7 @@ class noised_sum final : public detail::expression_tag {
   [[nodiscard]] static constexpr std::size_t value_count(const auto& leaf) { return Sum::value_count(leaf); }
   /// The same divided by a public constant.
   [[nodiscard]] noised_sum operator/(expected_batch_size divisor) const {
+    const detail::float_environment proven;
     noised_sum result = *this;
     result.divisor_ *= divisor.value();
     return result;
@@ -19371,6 +19422,7 @@ class chunk_of_total {
       throw std::invalid_argument("pergrad: a total or private gradient that was moved from cannot take a sum");
     }
     total_state& state = total_access::state(*total_);
+    state.require_nobody_writes();
     if (begins_anew_) state.clear();
     const auto& samples = sum_.leaf().samples();
     const auto grid = release_grid::of(sum_.clipped().sensitivity(), Network::parameter_count);
@@ -19382,17 +19434,24 @@ class chunk_of_total {
     const bool had_integers = state.has_integers();
     const bool as_integers = state.next_as_integers(most, way_of_additions(executor, sum_.leaf().working_memory()));
     state.is_being_written();
+    writes_ = true;
     std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
     sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
   }
-  void finish(const host& /*crew*/) { total_access::state(*total_).is_written(); }
+  void finish(const host& /*crew*/) {
+    total_access::state(*total_).is_written();
+    writes_ = false;
+  }
   /// After an exception nobody may take what lies in the total for a sum: it says so until it is cleared.
-  void abandon() noexcept {}
+  void abandon() noexcept {
+    if (writes_) total_access::state(*total_).is_given_up();
+  }
 
  private:
   bounded_total<Network>* total_;
   Sum sum_;
   bool begins_anew_;
+  bool writes_ = false;  ///< this evaluation, and it is not over
 };
 
 /// A clipped sum that goes into the total of a private step, which has to admit it.
@@ -19429,6 +19488,10 @@ class release_of_sum {
 
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<scalar>& request) {
+    if (total_access::values(*update_).size() != Network::parameter_count) {
+      throw std::invalid_argument(
+          "pergrad: a private gradient that was moved from, or that gets another sum of this evaluation, takes none");
+    }
     total_.emplace(total_access::total_without_memory<Network>({noised_.leaf().capacity()}));
     total_access::exchange_memory(*total_, total_access::memory(*update_));
     chunk_.emplace(*total_, noised_.sum(), false);
@@ -19533,6 +19596,23 @@ concept is_destination = is_private_gradient<Destination>::value || is_bounded_t
   requires std::is_convertible_v<decltype(destination.values()), std::span<Value>>;
 };
 
+/// The network whose sums a destination holds, or of an expression.
+template <class Type>
+struct network_of {
+  using type = typename std::remove_cvref_t<decltype(std::declval<const Type&>().leaf())>::network_type;
+};
+template <class Network, bool IsPrivate>
+struct network_of<released_gradient<Network, IsPrivate>> : std::type_identity<Network> {};
+template <class Network>
+struct network_of<bounded_total<Network>> : std::type_identity<Network> {};
+template <class Network, class Generator>
+struct network_of<noised_total<Network, Generator>> : std::type_identity<Network> {};
+template <class Loop>
+struct network_of<private_step<Loop>> : std::type_identity<typename Loop::network_type> {};
+template <class Destination, class Expression>
+inline constexpr bool same_network =
+    std::is_same_v<typename network_of<Destination>::type, typename network_of<Expression>::type>;
+
 /// What is wrong with `destination = expression`, as a class whose body says so; `char` if nothing is.
 template <class Function, class Destination, class Expression>
 [[nodiscard]] constexpr auto explanation_of_assignment() {
@@ -19544,6 +19624,8 @@ template <class Function, class Destination, class Expression>
   } else if constexpr (is_private_gradient<Destination>::value) {
     if constexpr (is_private_gradient<Destination>::is_private != Expression::generator_type::is_private) {
       return std::type_identity<error::noise_from_a_seed<Destination, typename Expression::generator_type>>{};
+    } else if constexpr (!same_network<Destination, Expression>) {
+      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
     } else {
       return std::type_identity<char>{};
     }
@@ -19552,6 +19634,8 @@ template <class Function, class Destination, class Expression>
   } else if constexpr (is_private_step<Destination>) {
     if constexpr (!is_bounded_sum<Expression>::value || std::is_same_v<Function, error::function::assign>) {
       return std::type_identity<error::step_accumulates_clipped_sums<Expression>>{};
+    } else if constexpr (!same_network<Destination, Expression>) {
+      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
     } else if constexpr (Expression::exchanged != 1) {
       return std::type_identity<error::step_counts_records_added_or_removed<Expression>>{};
     } else {
@@ -19559,6 +19643,12 @@ template <class Function, class Destination, class Expression>
     }
   } else if constexpr (is_bounded_total<Destination>::value && !is_bounded_sum<Expression>::value) {
     return std::type_identity<error::total_needs_a_clipped_sum<Expression>>{};
+  } else if constexpr (is_bounded_total<Destination>::value) {
+    if constexpr (same_network<Destination, Expression>) {
+      return std::type_identity<char>{};
+    } else {
+      return std::type_identity<error::sum_of_another_network<Destination, Expression>>{};
+    }
   } else if constexpr (!evaluable<Expression>) {
     return std::type_identity<error::has_no_meaning<Function, Expression>>{};
   } else if constexpr (!is_destination<Destination, typename value_type_of<Expression>::type>) {
@@ -26718,7 +26808,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->notes_.end();
   }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway.
+  /// failed halfway. During a step there is none: its memory holds the sum then, so a span of an earlier one is not to
+  /// be read until the step is over.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
     if constexpr (on_a_device) this->part_->fetch_update(detail::total_access::values(update_));
     return update_;
@@ -27059,7 +27150,12 @@ class private_loop : private detail::private_run {
   }
   [[nodiscard]] auto gradients() {
     if (!batch_) throw std::logic_error("pergrad: private_step: next() comes first, and says whether there is a batch");
-    return per_sample_gradients(*network_, loss_, *batch_, tape_).with(randomness_);
+    const auto plain = per_sample_gradients(*network_, loss_, *batch_, tape_);
+    if constexpr (detail::device_executor<Executor>) {
+      return plain;  // no layer there is random
+    } else {
+      return plain.with(randomness_);
+    }
   }
   /// Throws std::logic_error unless these gradients are those of the batch that waits.
   void admit(const batch<Network, Loss>* samples) {
@@ -32258,6 +32354,9 @@ class basic_device_executor {
     using samples_type = batch<Network, Loss>;
     if (request.strategy != on_host::strategy_kind::book_keeping) {
       throw std::invalid_argument("pergrad: a device evaluates with the strategy book_keeping, not with another one");
+    }
+    if (request.randomness.is_random()) {
+      throw std::invalid_argument("pergrad: no layer on a device is random: evaluate without with_randomness there");
     }
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),

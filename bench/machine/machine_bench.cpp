@@ -74,7 +74,7 @@ void fma_peak(benchmark::State& state, std::size_t threads) {
 }
 
 void noise(benchmark::State& state, std::size_t dimension) {
-  pg::os_keyed_generator generator;
+  pg::seeded_generator generator{1};
   const pg::release_grid grid = pg::release_grid::of(1, dimension);
   const double sensitivity = pg::sensitivity_in_steps(grid, pg::summation::of<float>(2048), 1);
   std::vector<float> values(dimension);

@@ -13,8 +13,8 @@
 #include <span>
 #include <type_traits>
 
-#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/concepts.hpp>
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

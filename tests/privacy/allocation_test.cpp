@@ -18,6 +18,7 @@ BOOST_AUTO_TEST_SUITE(privacy_allocation)
 
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
   pergrad::os_keyed_generator generator;
+  pergrad::seeded_generator seeded{1};  // of a secret key only totals are released
   const pergrad::poisson_sampling sampling{pergrad::sampling_probability{0.1}};
   const auto event = sampling.event(pergrad::noise_multiplier{1.0});
   pergrad::privacy_accountant accountant{pergrad::privacy_budget{pergrad::epsilon{50}, pergrad::delta{1e-5}}};
@@ -33,8 +34,8 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     accountant.spend(event);
     sampling.mark(generator.stream<pergrad::detail::randomness::sampling>(generator.next_step()), 0, marked);
     const pergrad::noise_multiplier noise{1.0};
-    const pergrad::detail::release_gate<float> narrow{grid, sensitivity, noise, 1, generator};
-    const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, generator};
+    const pergrad::detail::release_gate<float> narrow{grid, sensitivity, noise, 1, seeded};
+    const pergrad::detail::release_gate<double> wide{grid, sensitivity, noise, 1, seeded};
     narrow.release(0, {single.data(), nullptr}, single.data(), {});
     wide.release(0, {twice.data(), nullptr}, twice.data(), {});
     static_cast<void>(accountant.epsilon(pergrad::delta{1e-5}));

@@ -45,17 +45,16 @@ struct own_generator {
 static_assert(!pergrad::random_generator<own_generator>);
 
 /// Noise of a secret key is drawn for totals only; of a seed anybody may draw it.
-using gate = pergrad::detail::release_gate<float>;
-static_assert(
-    std::is_constructible_v<gate, pergrad::release_grid, double, pergrad::noise_multiplier, double, seeded_generator&>);
-static_assert(!std::is_constructible_v<gate, pergrad::release_grid, double, pergrad::noise_multiplier, double,
+using gate_type = pergrad::detail::release_gate<float>;
+static_assert(std::is_constructible_v<gate_type, pergrad::release_grid, double, pergrad::noise_multiplier, double,
+                                      seeded_generator&>);
+static_assert(!std::is_constructible_v<gate_type, pergrad::release_grid, double, pergrad::noise_multiplier, double,
                                        os_keyed_generator&>);
 
 /// The first values of a release of zeros.
 std::vector<float> noise_of(seeded_generator& generator) {
   const auto grid = pergrad::release_grid::of(1, 64);
-  const pergrad::detail::release_gate<float> gate{grid, pergrad::sensitivity_in_steps(grid, {}, 1),
-                                                  pergrad::noise_multiplier{1}, 1, generator};
+  const gate_type gate{grid, pergrad::sensitivity_in_steps(grid, {}, 1), pergrad::noise_multiplier{1}, 1, generator};
   std::vector<float> out(64);
   gate.release(0, {}, out.data(), {});
   return out;

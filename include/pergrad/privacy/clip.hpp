@@ -16,9 +16,9 @@
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 //
 // A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
-// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each, n of them, or T²
-// where a norm is a sum over pairs of T positions: N may fall short by T 2^-537, which is nothing beside a bound of 1e-30
-// or a stability of 1e-100.
+// in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each, n of them, or
+// T² where a norm is a sum over pairs of T positions: N may fall short by T 2^-537, which is nothing beside a bound of
+// 1e-30 or a stability of 1e-100.
 #pragma once
 
 #include <cmath>

@@ -76,8 +76,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
     this->notes_.end();
   }
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway. During a step there is none: its memory holds the sum then, so a span of an earlier one is not to be
-  /// read until the step is over.
+  /// failed halfway. During a step there is none: its memory holds the sum then, so a span of an earlier one is not to
+  /// be read until the step is over.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
     if constexpr (on_a_device) this->part_->fetch_update(detail::total_access::values(update_));
     return update_;

@@ -22,7 +22,7 @@ pergrad::classifier_result judge_on_host(std::span<const float> parameters, cons
   const pergrad::host executor;
   cnn net{executor, pergrad::kaiming_uniform{1}};
   std::copy(parameters.begin(), parameters.end(), net.parameters().begin());
-  return pergrad::evaluate_classifier(executor, net, set.as<cnn>());
+  return pergrad::evaluate_classifier(executor, net, pergrad::public_records{set.as<cnn>()});
 }
 
 }  // namespace device_training

@@ -92,11 +92,11 @@ void an_empty_batch_is_a_step(const training::images& set) {
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options, pergrad::seeded_generator{3}};
   const auto parameters = [&net] { return std::vector<float>(net.parameters().begin(), net.parameters().end()); };
   const std::vector<float> before = parameters();
-  trainer.step(set.as<training::cnn>());
+  trainer.step(pergrad::public_records{set.as<training::cnn>()});
   const std::vector<float> once = parameters();
   CHECK(once != before);
   fake_cuda::reset();
-  trainer.step(set.as<training::cnn>());
+  trainer.step(pergrad::public_records{set.as<training::cnn>()});
   CHECK(fake_cuda::counted().captures == 0);
   CHECK(parameters() != once);
   for (const float value : parameters()) {
@@ -110,7 +110,7 @@ void an_empty_batch_is_a_step(const training::images& set) {
 void judges_like_the_host(const training::images& set) {
   const pergrad::cuda exec;
   training::cnn net{exec, pergrad::kaiming_uniform{1}};
-  const auto here = pergrad::evaluate_classifier(exec, net, set.as<training::cnn>());
+  const auto here = pergrad::evaluate_classifier(exec, net, pergrad::public_records{set.as<training::cnn>()});
   const auto there = training::judge_on_host(net.parameters(), set);
   CHECK(here.accuracy == there.accuracy);
   CHECK(std::abs(here.mean_loss - there.mean_loss) < 1e-6 * there.mean_loss);
