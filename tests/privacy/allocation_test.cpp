@@ -17,8 +17,7 @@
 BOOST_AUTO_TEST_SUITE(privacy_allocation)
 
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
-  pergrad::os_keyed_generator generator;
-  pergrad::seeded_generator seeded{1};  // of a secret key only totals are released
+  pergrad::seeded_generator generator{1};
   const pergrad::poisson_sampling sampling{pergrad::sampling_probability{0.1}};
   const auto event = sampling.event(pergrad::noise_multiplier{1.0});
   pergrad::privacy_accountant accountant{pergrad::privacy_budget{pergrad::epsilon{50}, pergrad::delta{1e-5}}};

@@ -79,4 +79,42 @@ BOOST_AUTO_TEST_CASE(a_step_without_noise_fits_no_finite_budget) {
   BOOST_TEST(accountant.steps() == 0U);
 }
 
+// Noise and sampling that are chosen from what was released: one order counts, the one that the first step fixed, and
+// the sum at that order never exceeds the budget. The best order of all steps is no bound then.
+BOOST_AUTO_TEST_CASE(a_run_that_is_planned_on_the_way_is_a_filter) {
+  using pergrad::run_plan;
+  const pergrad::privacy_budget budget{epsilon{3}, delta{1e-5}};
+  const pergrad::sampled_gaussian_event first{.05, 1.2}, quieter{.08, 1.1}, louder{.01, 4};
+  BOOST_CHECK_THROW((pergrad::privacy_accountant{std::nullopt, run_plan::on_the_way}), std::invalid_argument);
+
+  pergrad::privacy_accountant filter{budget, run_plan::on_the_way};
+  BOOST_TEST(filter.within(first));
+  filter.spend(first);  // not prepared: the order is fixed all the same
+  const double order = filter.order();
+  BOOST_TEST(order == pergrad::rdp_accountant::order_for(budget, first));
+  for (int step = 0; step < 50; ++step) filter.spend(louder);
+  std::uint64_t steps = 51;
+  while (filter.within(quieter)) {
+    filter.spend(quieter);
+    ++steps;
+  }
+  BOOST_TEST(filter.order() == order);
+  BOOST_TEST(filter.steps() == steps);
+  BOOST_TEST(steps > 60U);
+  BOOST_CHECK_THROW(filter.spend(quieter), pergrad::budget_exhausted);
+  // what it reports is that order's, within the budget, and one more would not be
+  BOOST_TEST(filter.epsilon(budget.delta) <= 3);
+  BOOST_TEST(filter.epsilon(budget.delta) == filter.accountant().epsilon_at_order(order, {0, 1}, 0, budget.delta));
+  BOOST_TEST(filter.accountant().epsilon_at_order(order, quieter, 1, budget.delta) > 3);
+
+  // The same steps as a plan that was made beforehand: the best order is another one, it says less, and allows more.
+  pergrad::privacy_accountant planned{budget};
+  planned.spend(first);
+  for (int step = 0; step < 50; ++step) planned.spend(louder);
+  for (std::uint64_t step = 51; step < steps; ++step) planned.spend(quieter);
+  BOOST_TEST(planned.order() == 0);
+  BOOST_TEST(planned.epsilon(budget.delta) < filter.epsilon(budget.delta));
+  BOOST_TEST(planned.within(quieter));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

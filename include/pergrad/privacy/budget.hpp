@@ -49,17 +49,19 @@ class privacy_accountant {
   /// Whether one more step of this kind keeps to the budget; always true without one.
   [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
     if (!budget_) return true;
-    if (order_ == 0) return !accountant_.would_exceed(*budget_, event);
-    return accountant_.epsilon_at_order(order_, event, 1, budget_->delta) <= budget_->max_epsilon.value();
+    if (!is_filter()) return !accountant_.would_exceed(*budget_, event);
+    const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+    return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
   }
 
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget.
   void spend(const sampled_gaussian_event& event) {
+    if (is_filter()) prepare(event);
     if (!budget_) {
       accountant_.record(event);
-    } else if (order_ == 0 ? !accountant_.record_within(*budget_, event) : !within(event)) {
+    } else if (is_filter() ? !within(event) : !accountant_.record_within(*budget_, event)) {
       refuse();
-    } else if (order_ != 0) {
+    } else if (is_filter()) {
       accountant_.record(event);
     }
   }
@@ -82,6 +84,7 @@ class privacy_accountant {
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
 
  private:
+  [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
   [[noreturn]] void refuse() const {
     char text[160];
     std::snprintf(
