@@ -149,6 +149,13 @@ class chunk_of_total {
   [[nodiscard]] static constexpr bool whole_batch() { return true; }
   [[nodiscard]] static constexpr bool needs_backward() { return true; }
 
+ private:
+  friend struct evaluation;
+  template <class AnySum, class AnyNetwork, class Step>
+  friend class chunk_of_step;
+  template <class Noised, class AnyNetwork, bool IsPrivate, class Begin>
+  friend class release_of_sum;
+
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<scalar>& request) {
     if (total_access::floating(*total_).size() != Network::parameter_count) {
@@ -180,7 +187,6 @@ class chunk_of_total {
     if (writes_) total_access::state(*total_).is_given_up();
   }
 
- private:
   bounded_total<Network>* total_;
   Sum sum_;
   bool begins_anew_;
@@ -201,8 +207,8 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
     chunk_of_total<Sum, Network>::finish(crew);
     step_->is_in_the_sum();
   }
+  void abandon() noexcept { chunk_of_total<Sum, Network>::abandon(); }
 
- private:
   Step* step_;
 };
 
@@ -218,6 +224,9 @@ class release_of_sum {
   [[nodiscard]] auto leaf() const { return noised_.leaf(); }
   [[nodiscard]] static constexpr bool whole_batch() { return true; }
   [[nodiscard]] static constexpr bool needs_backward() { return true; }
+
+ private:
+  friend struct evaluation;
 
   template <executor Executor>
   void attach(const Executor& executor, on_host::run_request<scalar>& request) {
@@ -245,42 +254,12 @@ class release_of_sum {
     total_.reset();
   }
 
- private:
   released_gradient<Network, IsPrivate>* update_;
   Noised noised_;
   Begin begin_;
   std::optional<bounded_total<Network>> total_;
   std::optional<chunk_of_total<sum_type, Network>> chunk_;
 };
-
-/// Runs several assignments over the same gradients in one pass.
-template <executor Executor, class First, class... Rest>
-void evaluate_together(const Executor& executor, First& first, Rest&... rest) {
-  const float_environment proven;
-  const auto leaf = first.leaf();
-  if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
-    static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
-  }
-  if ((!leaf.same_as(rest.leaf()) || ...)) {
-    throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
-  }
-  if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
-    throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
-  }
-  try {
-    on_host::run_request<typename decltype(leaf)::scalar> request;
-    request.count = leaf.size();
-    first.attach(executor, request);
-    (rest.attach(executor, request), ...);
-    leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
-    first.finish(crew_of(executor));
-    (rest.finish(crew_of(executor)), ...);
-  } catch (...) {
-    first.abandon();
-    (rest.abandon(), ...);
-    throw;
-  }
-}
 
 template <class Destination, class Expression>
 [[nodiscard]] auto destination_of(Destination& destination, const Expression& expression) {
@@ -321,6 +300,39 @@ template <class Sum, class Network, class Step>
 struct is_assignment<chunk_of_step<Sum, Network, Step>> : std::true_type {};
 template <class Noised, class Network, bool IsPrivate, class Begin>
 struct is_assignment<release_of_sum<Noised, Network, IsPrivate, Begin>> : std::true_type {};
+
+/// The only way to carry out what is assigned: requests know where un-noised sums lie.
+struct evaluation {
+  /// Runs several assignments over the same gradients in one pass.
+  template <executor Executor, class First, class... Rest>
+  static void together(const Executor& executor, First& first, Rest&... rest) {
+    static_assert(is_assignment<First>::value && (is_assignment<Rest>::value && ...));
+    const float_environment proven;
+    const auto leaf = first.leaf();
+    if constexpr (device_executor<Executor>) {  // here and not where it runs: a short way back to the user's line
+      static_assert(sizeof(typename Executor::template loss_explanation<typename decltype(leaf)::loss_type>) != 0);
+    }
+    if ((!leaf.same_as(rest.leaf()) || ...)) {
+      throw std::invalid_argument("pergrad: expressions evaluated together must be over the same per-sample gradients");
+    }
+    if (sizeof...(Rest) > 0 && !(First::whole_batch() && (Rest::whole_batch() && ...))) {
+      throw std::invalid_argument("pergrad: one sample's gradient g[b] is evaluated on its own");
+    }
+    try {
+      on_host::run_request<typename decltype(leaf)::scalar> request;
+      request.count = leaf.size();
+      first.attach(executor, request);
+      (rest.attach(executor, request), ...);
+      leaf.template run<(First::needs_backward() || ... || Rest::needs_backward())>(executor, request);
+      first.finish(crew_of(executor));
+      (rest.finish(crew_of(executor)), ...);
+    } catch (...) {
+      first.abandon();
+      (rest.abandon(), ...);
+      throw;
+    }
+  }
+};
 
 template <class Destination, class Value>
 concept is_destination = is_private_gradient<Destination>::value || is_bounded_total<Destination>::value ||
@@ -446,7 +458,7 @@ void total_release::into(const Executor& executor, released_gradient<Network, Is
                          const noised_sum<Sum, Generator>& noised, const Begin& begin) {
   static_assert(IsPrivate == Generator::is_private);
   release_of_sum only{update, noised, begin};
-  evaluate_together(executor, only);
+  evaluation::together(executor, only);
 }
 
 }  // namespace detail
@@ -472,14 +484,14 @@ void evaluate_into(const Executor& executor, released_gradient<Network, IsPrivat
 /// chunks before, and after an evaluation into this total has failed.
 template <executor Executor, class Sum, class Network>
 void evaluate_into(const Executor& executor, detail::chunk_of_total<Sum, Network> chunk) {
-  detail::evaluate_together(executor, chunk);
+  detail::evaluation::together(executor, chunk);
 }
 /// The same of a private step: `evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), bound))))`. Throws
 /// std::logic_error for another batch than the step's, for one that is in the sum, and for another bound than the
 /// loop's.
 template <executor Executor, class Sum, class Network, class Step>
 void evaluate_into(const Executor& executor, detail::chunk_of_step<Sum, Network, Step> chunk) {
-  detail::evaluate_together(executor, chunk);
+  detail::evaluation::together(executor, chunk);
 }
 /// Everything else is not a release.
 template <executor Executor, class Given>
@@ -513,7 +525,7 @@ requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
   auto only = pergrad::detail::assignment_of<error::function::assign, false>(destination, expression);
-  if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluate_together(executor, only);
+  if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluation::together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
 template <executor Executor, class... Assignments>
@@ -521,7 +533,7 @@ requires((pergrad::detail::is_assignment<Assignments>::value ||
           pergrad::detail::is_explained<Assignments>)&&...) void evaluate_into(const Executor& executor,
                                                                                Assignments... assignments) {
   if constexpr (!pergrad::detail::any_explained<Assignments...>) {
-    pergrad::detail::evaluate_together(executor, assignments...);
+    pergrad::detail::evaluation::together(executor, assignments...);
   }
 }
 template <class First, class... Rest>

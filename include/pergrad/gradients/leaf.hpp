@@ -38,6 +38,7 @@ namespace detail {
 /// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
 struct expression_tag {};
 struct per_sample_scalar_tag : expression_tag {};
+struct evaluation;
 
 [[noreturn]] inline void throw_larger_than_tape(std::size_t samples, std::size_t capacity) {
   throw_invalid_argument({"pergrad: a batch of ", samples, " samples on a tape for ", capacity,
@@ -81,6 +82,9 @@ class per_sample_gradient_leaf : public detail::expression_tag {
            method_layers_ == other.method_layers_ && strategy_ == other.strategy_ && randomness_ == other.randomness_;
   }
 
+ private:
+  friend struct detail::evaluation;
+
   /// Carries out a request, but for a batch with ids, lengths or targets that do not fit: then it throws before
   /// anything is computed. `count` samples from `first` on. `Backward`: whether it may ask for more than losses and
   /// outputs; a device compiles no kernels of gradients for one that cannot.
@@ -101,7 +105,6 @@ class per_sample_gradient_leaf : public detail::expression_tag {
     }
   }
 
- private:
   void run_on_host(const host& executor, on_host::run_request<scalar>& request) const {
     on_host::sample_source<scalar> source;
     source.context = this;
