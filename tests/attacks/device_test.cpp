@@ -16,4 +16,9 @@ BOOST_AUTO_TEST_CASE(neighbours) {
   matrix::attack_all<victims::cnn<float>>(device, {"device, cnn", attacks::trials(60, 500), {1, 100, 1e5}, 40});
 }
 
+BOOST_AUTO_TEST_CASE(noise_has_the_size_that_it_says) {
+  const pergrad::emulated device;
+  matrix::check_size_of_noise<victims::small<float>>(device, {victims::route::trainer});
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -61,4 +61,17 @@ void attack_all(const Executor& executor, const campaign& plan) {
   }
 }
 
+/// The likelihood is right as often as the noise allows and no more often: the noise is as large as it says, and what
+/// the attacker takes for the sums is what is under it.
+template <class Network, class Executor>
+void check_size_of_noise(const Executor& executor, const std::vector<victims::route>& routes) {
+  for (const victims::route way : routes) {
+    victims::library<Network, pergrad::seeded_generator, Executor> victim{executor, way, {.records = 40}};
+    const auto found = attacks::decide_neighbours(victim, attacks::trials(800, 8000), 5);
+    check_private(found, 1, std::string{"size of the noise, "} + victims::names[static_cast<int>(way)]);
+    BOOST_TEST(found.back().attack == "likelihood");
+    BOOST_TEST(found.back().rate() > attacks::most_allowed(1) - 0.09, victims::names[static_cast<int>(way)]);
+  }
+}
+
 }  // namespace matrix

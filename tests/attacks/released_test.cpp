@@ -44,6 +44,12 @@ BOOST_AUTO_TEST_CASE(neighbours_of_the_embedding) {
   attack_all<victims::words<double>>(executor, {"embedding, double", attacks::trials(100, 1000)});
 }
 
+BOOST_AUTO_TEST_CASE(noise_has_the_size_that_it_says) {
+  const pg::host executor{pg::threads{1}};
+  check_size_of_noise<victims::small<float>>(executor, every_route);
+  check_size_of_noise<victims::small<double>>(executor, {victims::route::trainer});
+}
+
 BOOST_AUTO_TEST_CASE(two_releases_of_one_run) {
   const pg::host executor{pg::threads{1}};
   for (const auto way :
